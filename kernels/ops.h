@@ -700,6 +700,7 @@ struct ops {
 #undef OPS_MEMBER
 };
 
+struct device_contrasts; /* contrast.h */
 struct device_losses; /* device_loss.h */
 struct device_ranks;  /* device_ranks.h */
 struct device_stream; /* device_stream.h */
@@ -708,6 +709,7 @@ struct device_stream; /* device_stream.h */
 struct device {
     const struct ops *ops;
     const struct device_losses *losses; /* NULL: losses run on the host */
+    const struct device_contrasts *contrasts; /* NULL: losses need the whole matrix */
     const struct device_stream *stream; /* NULL: its memory is the host's and nothing overlaps */
     const struct device_ranks *ranks;   /* NULL: ranks exchange host memory */
     void (*close)(struct device *);

@@ -116,7 +116,7 @@ static enum status
 check_sizes(uint64_t samples, uint64_t id_space, uint32_t max_batch, struct error *err) {
     CHECK_ARGUMENT(samples >= 2 && samples <= id_space, err,
                    "samples must be at least 2, and no more than id_space");
-    CHECK_ARGUMENT(max_batch >= 2 && max_batch <= LOSS_MAX_BATCH, err,
+    CHECK_ARGUMENT(max_batch >= 2 && max_batch <= LOSS_MAX_WHOLE, err,
                    "max_batch must be from 2 to 32768");
     return STATUS_OK;
 }

@@ -12,6 +12,7 @@
 #endif
 
 #include "kernels/backend_internal.h"
+#include "kernels/contrast.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu_ref/ref_internal.h"
@@ -66,6 +67,7 @@ enum status cpu_open(struct device **out, int32_t threads_count, struct error *e
     TRY_MEMORY(cpu, err, "device cpu: out of memory");
     cpu->base.ops = ops_cpu();
     cpu->base.close = cpu_close;
+    cpu->base.contrasts = &cpu_contrasts;
     omp_set_num_threads(threads_count);
 #ifdef __SSE2__
 #pragma omp parallel

@@ -87,6 +87,10 @@ static enum status print_batches(FILE *out,
         if (o.micro_batch_count == 0 || o.micro_batch_count > o.batch_count) {
             o.micro_batch_count = o.batch_count;
         }
+        if (batch > LOSS_MAX_WHOLE && batch > t->batch_count &&
+            plan(&m, &o, sizes, NULL) == STATUS_USAGE) {
+            break; /* a loss that needs the whole matrix */
+        }
         TRY(plan(&m, &o, sizes, err));
         (void)fprintf(out, "%8u %12u %12s %12s %12s\n", (unsigned)o.batch_count,
                       (unsigned)o.micro_batch_count, cli_format_bytes(m.activations_bytes),

@@ -313,16 +313,22 @@ static const struct cli_option rows[] = {
              "EMC2; recorded in the checkpoint"},
 
     {"batch-size", 'b', CLI_U64, .alias = "batch", FIELD(trainer.batch_count), .min = "2",
-     .max = "32768", .default_text = "512", .metavar = "N", .group = "Optimiser",
+     .max = "1048576", .default_text = "512", .metavar = "N", .group = "Optimiser",
      .help =
          "global batch size over all ranks; a multiple of the rank count. The samples left over "
          "at the end of an epoch, others in every epoch, are not used"},
-    {"micro-batch", 0, CLI_U64, FIELD(trainer.micro_batch_count), .min = "0", .max = "32768",
+    {"micro-batch", 0, CLI_U64, FIELD(trainer.micro_batch_count), .min = "0", .max = "1048576",
      .default_text = "0", .metavar = "N",
      .help = "pairs (with --task two-views: images, both views of each) per forward pass of the "
              "towers, to save memory: the same full-batch loss for one more forward pass (gradient "
              "caching); batch norm sees N pairs at a time; on a CPU up to log2(batch / N) more "
              "copies of the gradients are kept; 0: the batch"},
+    {"loss-tile", 0, CLI_U64, FIELD(trainer.loss_tile), .min = "0", .max = "32768",
+     .default_text = "0", .metavar = "N",
+     .help =
+         "on a CPU: similarities by tiles of N x N, in memory that grows with the batch instead "
+         "of its square, for four matrix products instead of three; 0: tiles of 2048 for "
+         "batches above 8192, else the whole matrix. Results agree up to rounding"},
     {"grad-checkpoint", 0, CLI_FLAG, FIELD(trainer.grad_checkpoint),
      .help = "keep only the inputs of transformer blocks from forward to backward, which computes "
              "their activations again: less memory (--dry-run), the same bits, one more forward "

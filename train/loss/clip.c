@@ -22,12 +22,7 @@ loss_clip_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor
     /* log sum_c exp(Delta_c / tau), the anchor's own pair being exp(0). */
     const double log_others = side_log_mean(s, anchor, tau, NULL) + log((double)(s->count - 1));
     const double log_sum = log_add(0.0, log_others);
-    for (int64_t c = 0; c < s->count; c++) {
-        if (c != anchor) {
-            side_add(s, anchor, c,
-                     exp(side_exponent(s, anchor, c, tau, NULL) - log_sum) * share / tau);
-        }
-    }
+    (void)side_add_weights(s, anchor, tau, NULL, log_sum, share / tau, 1.0);
     /* P_aa - 1 = -exp(log_others - log_sum), without cancellation. */
     side_add(s, anchor, anchor, -exp(log_others - log_sum) * share / tau);
     return share * log_sum;

@@ -185,7 +185,7 @@ static void step_anchor(const struct loss *l,
                         const struct loss_input *in,
                         struct loss_output *out) {
     const int64_t row = w->anchor % in->batch_count;
-    struct records r = {.contrasts = l->sums};
+    struct records r = {.contrasts = l->sums[0]};
     share *= in->weights != NULL ? (double)in->weights[row] : 1.0;
     w->draws_places = loss_carries(l);
     w->carried = w->has_carried ? (double)in->carried_similarity[w->row] : 0.0;

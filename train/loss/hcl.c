@@ -77,7 +77,7 @@ debiased_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor,
     const double tau_plus = l->options.tau_plus;
     const double beta = ((const struct debiased *)l->own)->beta;
     const double log_n = log(side_contrasts(s));
-    const double own = (double)s->similarity[side_place(s, anchor, anchor)];
+    const double own = side_own(s, anchor);
     const double log_importance = log_sum(s, anchor, tau, beta);
     const double log_m = log_sum(s, anchor, tau, 1.0 + beta) - log_importance;
     const double log_floor = log_n - (1.0 + own) / tau;
@@ -97,7 +97,10 @@ debiased_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor,
     const double log_share = log_importance - log_norm + log(tau_plus / (double)s->positives);
     const int64_t first = side_first(s, anchor);
     double total = 0.0;
-    for (int64_t c = 0; c < s->count; c++) {
+    if (s->lines != NULL) { /* beta is 0 */
+        total = side_add_weights(s, anchor, tau, NULL, log_norm, 1.0, share / tau).total;
+    }
+    for (int64_t c = 0; c < s->count && s->lines == NULL; c++) {
         if (c == anchor) {
             continue;
         }

@@ -17,7 +17,6 @@ static enum status allocate(struct loss *l, struct error *err) {
     const size_t rows = l->options.views ? 2 * b : b;
     l->own = calloc(1, l->row->private_bytes + 1);
     bool ok = l->own != NULL;
-    l->sums = calloc(rows, sizeof *l->sums);
     for (int i = 0; i < 3; i++) {
         l->rows[i] = calloc(rows, sizeof *l->rows[i]);
         ok = ok && l->rows[i] != NULL;
@@ -28,11 +27,12 @@ static enum status allocate(struct loss *l, struct error *err) {
     l->weights = calloc(b, sizeof *l->weights);
     l->order = calloc(b, sizeof *l->order);
     l->is_first = calloc(b, sizeof *l->is_first);
-    ok = ok && l->sums != NULL && l->places != NULL && l->ids != NULL && l->caption_ids != NULL &&
+    ok = ok && l->places != NULL && l->ids != NULL && l->caption_ids != NULL &&
          l->weights != NULL && l->order != NULL && l->is_first != NULL;
     for (int i = 0; i < 2; i++) {
         l->view_row[i] = calloc(rows, sizeof *l->view_row[i]);
-        ok = ok && l->view_row[i] != NULL;
+        l->sums[i] = calloc(rows, sizeof *l->sums[i]);
+        ok = ok && l->view_row[i] != NULL && l->sums[i] != NULL;
     }
     if (loss_carries(l)) {
         l->carried_ids = calloc(2 * b, sizeof *l->carried_ids);
@@ -40,7 +40,8 @@ static enum status allocate(struct loss *l, struct error *err) {
         l->carried[1] = calloc(2 * b, sizeof *l->carried[1]);
         ok = ok && l->carried_ids != NULL && l->carried[0] != NULL && l->carried[1] != NULL;
     }
-    for (int i = 0; i < (l->row->uses_self ? 6 : 2); i++) {
+    const int matrices = b > LOSS_MAX_WHOLE ? 0 : l->row->uses_self ? 6 : 2;
+    for (int i = 0; i < matrices; i++) {
         l->matrix[i] = calloc(rows * rows, sizeof *l->matrix[i]);
         ok = ok && l->matrix[i] != NULL;
     }
@@ -185,7 +186,8 @@ void loss_destroy(struct loss *l) {
     free(l->own);
     free(l->view_row[0]);
     free(l->view_row[1]);
-    free(l->sums);
+    free(l->sums[0]);
+    free(l->sums[1]);
     for (int i = 0; i < 3; i++) {
         free(l->rows[i]);
     }
@@ -373,6 +375,13 @@ static void put_row_values(const struct loss *l, double *values, int64_t b, int6
     }
 }
 
+static void run_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    l->row->step(l, in, out);
+    if (l->row->finish != NULL) {
+        l->row->finish(l, in);
+    }
+}
+
 /* The step on the distinct ids; the other rows and columns of the gradient stay zero. */
 static void
 step_distinct(struct loss *l, const struct loss_input *in, struct loss_output *out, int64_t count) {
@@ -406,7 +415,7 @@ step_distinct(struct loss *l, const struct loss_input *in, struct loss_output *o
         l->weights[i] = in->weights[l->places[i]];
         part.weights = l->weights;
     }
-    l->row->step(l, &part, &part_out);
+    run_step(l, &part, &part_out);
     put_row_values(l, out->row_values, b, part.batch_count);
     if (carried) {
         put_carried(l, out, b, count);
@@ -518,17 +527,62 @@ static double batch_mean(const struct loss *l, const char *name, int side, int64
     return sum / (double)(count * each);
 }
 
-enum status
-loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, struct error *err) {
-    REQUIRE(l != NULL && in != NULL && out != NULL && out->gradient != NULL);
+enum status loss_begin_step(struct loss *l,
+                            const struct loss_input *in,
+                            struct loss_output *out,
+                            int64_t *count,
+                            struct error *err) {
     REQUIRE(in->batch_count >= 2 && in->batch_count <= l->max_batch_count);
     REQUIRE(in->batch_count % loss_rows_each(l) == 0);
     const int64_t b = in->batch_count;
     const bool captions = l->states[SIDE_TEXT] != l->state;
-    const int64_t rows = l->options.views ? 2 * b : b;
     REQUIRE(!captions || in->caption_ids != NULL);
     REQUIRE(in->weights == NULL || loss_takes_weights(l));
+    for (int64_t i = 0; i < b; i++) {
+        REQUIRE(in->sample_ids[i] < sample_state_id_space(l->state));
+        REQUIRE(in->weights == NULL || (in->weights[i] >= 0.0f && isfinite(in->weights[i])));
+        REQUIRE(!captions || in->caption_ids[i] < sample_state_id_space(l->states[SIDE_TEXT]));
+    }
+    out->value = 0.0;
+    out->objective = 0.0;
+    out->tau = loss_tau(l);
+    *count = distinct_places(l, in->sample_ids, b);
+    TRY(sample_state_begin_batch(l->state, l->ids, *count, err));
+    for (int64_t i = 0; captions && i < *count; i++) {
+        l->caption_ids[i] = in->caption_ids[l->places[i]];
+    }
+    return captions ? sample_state_begin_batch(l->states[SIDE_TEXT], l->caption_ids, *count, err)
+                    : STATUS_OK;
+}
+
+void loss_count_visits(struct loss *l, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        loss_visits(l, SIDE_IMAGE)[i]++;
+        if (l->states[SIDE_TEXT] != l->state) {
+            loss_visits(l, SIDE_TEXT)[i]++;
+        }
+    }
+}
+
+enum status
+loss_end_step(struct loss *l, struct loss_output *out, int64_t count, struct error *err) {
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        out->batch.log_u[side] = batch_mean(l, "log_u", side, count);
+        out->batch.zeta[side] = batch_mean(l, "zeta", side, count);
+    }
+    TRY(sample_state_end_batch(l->state, err));
+    return l->states[SIDE_TEXT] != l->state ? sample_state_end_batch(l->states[SIDE_TEXT], err)
+                                            : STATUS_OK;
+}
+
+enum status
+loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, struct error *err) {
+    REQUIRE(l != NULL && in != NULL && out != NULL && out->gradient != NULL);
+    const int64_t b = in->batch_count;
+    const int64_t rows = l->options.views ? 2 * b : b;
+    REQUIRE(b <= LOSS_MAX_WHOLE && b <= l->max_batch_count);
     const size_t size_bytes = (size_t)(rows * rows) * sizeof *out->gradient;
+    int64_t count;
     TRY(check_finite(l, in->similarity, rows, l->options.views ? "view" : "image",
                      l->options.views ? "view" : "text", err));
     if (l->row->uses_self) {
@@ -539,43 +593,19 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
         memset(out->image_gradient, 0, size_bytes);
         memset(out->text_gradient, 0, size_bytes);
     }
-    for (int64_t i = 0; i < b; i++) {
-        if (out->row_values != NULL) {
-            out->row_values[i] = 0.0;
-        }
-        REQUIRE(in->sample_ids[i] < sample_state_id_space(l->state));
-        REQUIRE(in->weights == NULL || (in->weights[i] >= 0.0f && isfinite(in->weights[i])));
-        REQUIRE(!captions || in->caption_ids[i] < sample_state_id_space(l->states[SIDE_TEXT]));
+    for (int64_t i = 0; i < b && out->row_values != NULL; i++) {
+        out->row_values[i] = 0.0;
     }
     memset(out->gradient, 0, size_bytes);
-    out->value = 0.0;
-    out->objective = 0.0;
-    out->tau = loss_tau(l);
-    const int64_t count = distinct_places(l, in->sample_ids, b);
-    TRY(sample_state_begin_batch(l->state, l->ids, count, err));
-    for (int64_t i = 0; captions && i < count; i++) {
-        l->caption_ids[i] = in->caption_ids[l->places[i]];
-    }
-    TRY(captions ? sample_state_begin_batch(l->states[SIDE_TEXT], l->caption_ids, count, err)
-                 : STATUS_OK);
+    TRY(loss_begin_step(l, in, out, &count, err));
     TRY(check_carried(l, in, out, count, err));
-    for (int64_t i = 0; i < count; i++) {
-        loss_visits(l, SIDE_IMAGE)[i]++;
-        if (captions) {
-            loss_visits(l, SIDE_TEXT)[i]++;
-        }
-    }
+    loss_count_visits(l, count);
     if (count * loss_rows_each(l) == b) {
-        l->row->step(l, in, out);
+        run_step(l, in, out);
     } else if (count >= 2) {
         step_distinct(l, in, out, count);
     } else {
         put_row_values(l, out->row_values, b, 0);
     }
-    for (int side = 0; side < SIDE_COUNT; side++) {
-        out->batch.log_u[side] = batch_mean(l, "log_u", side, count);
-        out->batch.zeta[side] = batch_mean(l, "zeta", side, count);
-    }
-    TRY(sample_state_end_batch(l->state, err));
-    return captions ? sample_state_end_batch(l->states[SIDE_TEXT], err) : STATUS_OK;
+    return loss_end_step(l, out, count, err);
 }

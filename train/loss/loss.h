@@ -22,7 +22,8 @@
 #include "formats/base/status.h"
 #include "train/state/sample_state.h"
 
-enum { LOSS_MAX_BATCH = 32768, LOSS_MAX_POSITIVES = 8 };
+/* Samples of a batch; of one whose similarities are one matrix. */
+enum { LOSS_MAX_BATCH = 1 << 20, LOSS_MAX_WHOLE = 32768, LOSS_MAX_POSITIVES = 8 };
 
 /* How the temperature tau is chosen. */
 enum loss_temperature {

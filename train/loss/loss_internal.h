@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "kernels/contrast.h"
 #include "train/loss/loss_row.h"
 
 enum loss_side_index { SIDE_IMAGE, SIDE_TEXT, SIDE_COUNT };
@@ -40,7 +41,7 @@ struct loss {
     int32_t scalar_count;
 
     /* R below: rows of similarities, max batch, or twice that with two views. */
-    double *sums;             /* (R) */
+    double *sums[SIDE_COUNT]; /* (R) */
     float *rows[3];           /* (R): see loss_take_rows */
     struct loss_order *order; /* (max batch): ids of the step, sorted, and their places */
     int64_t order_count;
@@ -51,11 +52,15 @@ struct loss {
     float *weights;        /* (max batch): of the distinct rows */
     float *view_row[2];    /* (R): one anchor's similarities and their gradient */
     float *matrix[6];      /* (R, R): what in and out hold, among the distinct ids */
+    /* (2), (R) each: by tiles, what is known of anchors, and the weights that the step leaves; see
+     * loss_tiled.c. NULL: it is given the whole matrix */
+    struct contrast_lines *lines;
     uint64_t *carried_ids; /* (2, max batch): the same of those in `in`; of a row with `carried` */
     float *carried[2];     /* (2, max batch): similarity and gradient */
 };
 
-/* One side of S: element (anchor, contrast). */
+/* One side of S: element (anchor, contrast); or, by tiles, `lines` instead of the elements, which
+ * are then read and written by the functions of an anchor's contrasts below alone. */
 struct loss_side {
     const float *similarity;
     float *gradient;
@@ -63,6 +68,7 @@ struct loss_side {
     int64_t anchor_stride, contrast_stride;
     int64_t positives;    /* m: contrasts of an anchor are the rows of other samples */
     const float *weights; /* of anchors; NULL: 1 */
+    const struct contrast_lines *lines;
 };
 
 static inline double side_weight(const struct loss_side *s, int64_t anchor) {
@@ -82,7 +88,8 @@ static inline struct loss_side loss_side(const struct loss *l,
     struct loss_side side = {.similarity = in->similarity,
                              .gradient = out->gradient,
                              .count = b,
-                             .weights = in->weights};
+                             .weights = in->weights,
+                             .lines = l->lines != NULL ? &l->lines[anchors] : NULL};
     side.anchor_stride = anchors == SIDE_IMAGE ? b : 1;
     side.contrast_stride = anchors == SIDE_IMAGE ? 1 : b;
     side.positives = loss_rows_each(l);
@@ -107,8 +114,16 @@ static inline int64_t side_place(const struct loss_side *s, int64_t anchor, int6
     return anchor * s->anchor_stride + contrast * s->contrast_stride;
 }
 
+static inline double side_own(const struct loss_side *s, int64_t anchor) {
+    return s->lines != NULL ? s->lines->own[anchor]
+                            : (double)s->similarity[side_place(s, anchor, anchor)];
+}
+
 /* Delta: similarity of (anchor, contrast) less that of the anchor's own pair. */
 static inline double side_delta(const struct loss_side *s, int64_t anchor, int64_t contrast) {
+    if (s->lines != NULL) {
+        return 0.0; /* only of the own pair, see above */
+    }
     return (double)s->similarity[side_place(s, anchor, contrast)] -
            (double)s->similarity[side_place(s, anchor, anchor)];
 }
@@ -150,8 +165,13 @@ static inline double loss_updated_u(const struct loss *l, float log_u, double lo
     return log_add((double)log_u - log_add(0.0, logit), log_estimate - log_add(0.0, -logit));
 }
 
-/* Adds a gradient computed in double to an element of the f32 matrix. */
+/* Adds a gradient computed in double to an element of the f32 matrix; by tiles to that of the
+ * anchor's own pair. */
 static inline void side_add(const struct loss_side *s, int64_t anchor, int64_t contrast, double g) {
+    if (s->lines != NULL) {
+        s->lines->own_gradient[anchor] += g;
+        return;
+    }
     float *place = &s->gradient[side_place(s, anchor, contrast)];
     *place = (float)((double)*place + g);
 }
@@ -206,6 +226,18 @@ void loss_put_view(const struct loss_side *row,
 
 /* ---- steps ---- */
 
+/* The beginning and the end of every step: checks, distinct ids (*count of them, l->ids and
+ * l->places), and their state into its window; back from there, and its means. In between, once
+ * nothing can fail, the visits. Return what loss_step does. */
+enum status loss_begin_step(struct loss *l,
+                            const struct loss_input *in,
+                            struct loss_output *out,
+                            int64_t *count,
+                            struct error *err);
+void loss_count_visits(struct loss *l, int64_t count);
+enum status
+loss_end_step(struct loss *l, struct loss_output *out, int64_t count, struct error *err);
+
 /* A step of losses that are a mean over anchors: row->anchor of every image and every text, or
  * of every view; then the temperature, if it is learned. */
 void loss_step_anchors(struct loss *l, const struct loss_input *in, struct loss_output *out);
@@ -254,6 +286,19 @@ double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, cons
 
 /* One anchor's InfoNCE loss: -log of the share of its own pair in the softmax over all. */
 double side_info_nce(const struct loss_side *s, int64_t anchor, double tau);
+
+/* Adds w_c = exp(exponent(c) - log_norm) share, times `weight`, to the gradient of every contrast;
+ * exponent as in side_log_mean. Returns the sum of w_c and that of w_c Delta_c. */
+struct side_weights {
+    double total, moment;
+};
+struct side_weights side_add_weights(const struct loss_side *s,
+                                     int64_t anchor,
+                                     double tau,
+                                     const float *zeta,
+                                     double log_norm,
+                                     double share,
+                                     double weight);
 
 /* A surrogate with constant weights, sum_c w_c Delta_c: adds the gradient of one anchor times
  * `share` and the anchor's weight, and returns its value times share alone. log_norm: weight w_c =

@@ -23,7 +23,12 @@ double loss_scale_gradient(const struct loss *l,
                            const struct loss_output *out) {
     const int64_t rows = l->options.views ? 2 * in->batch_count : in->batch_count;
     double sum = 0.0;
-    for (int64_t e = 0; e < rows * rows; e++) {
+    for (int64_t i = 0; l->lines != NULL && i < SIDE_COUNT * rows; i++) {
+        const struct contrast_lines *x = &l->lines[i / rows];
+        sum += x->weight[i % rows] * x->weighted[i % rows] +
+               x->own_gradient[i % rows] * x->own[i % rows];
+    }
+    for (int64_t e = 0; e < rows * rows && l->lines == NULL; e++) {
         sum += (double)out->gradient[e] * (double)in->similarity[e];
     }
     return sum;
@@ -170,6 +175,10 @@ double side_info_nce(const struct loss_side *s, int64_t anchor, double tau) {
 double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, const float *zeta) {
     const int64_t first = side_first(s, anchor);
     double largest = -HUGE_VAL;
+    if (s->lines != NULL) {
+        return s->lines->largest[anchor] - s->lines->own[anchor] / tau +
+               log(s->lines->sum[anchor]) - log(side_contrasts(s));
+    }
     for (int64_t c = 0; c < s->count; c++) {
         const double e = side_exponent(s, anchor, c, tau, zeta);
         largest = !side_is_own(s, first, c) && e > largest ? e : largest;
@@ -182,25 +191,43 @@ double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, cons
     return largest + log(sum) - log(side_contrasts(s));
 }
 
+struct side_weights side_add_weights(const struct loss_side *s,
+                                     int64_t anchor,
+                                     double tau,
+                                     const float *zeta,
+                                     double log_norm,
+                                     double share,
+                                     double weight) {
+    const int64_t first = side_first(s, anchor);
+    struct side_weights w = {0.0, 0.0};
+    if (s->lines != NULL) {
+        const struct contrast_lines *l = s->lines;
+        const double own = l->own[anchor];
+        const double scale = share * exp(l->largest[anchor] - own / tau - log_norm);
+        l->weight[anchor] = scale * weight;
+        w.total = scale * l->sum[anchor];
+        w.moment = scale * (l->weighted[anchor] - own * l->sum[anchor]);
+        return w;
+    }
+    for (int64_t c = 0; c < s->count; c++) {
+        if (!side_is_own(s, first, c)) {
+            const double x = exp(side_exponent(s, anchor, c, tau, zeta) - log_norm) * share;
+            side_add(s, anchor, c, x * weight);
+            w.total += x;
+            w.moment += x * side_delta(s, anchor, c);
+        }
+    }
+    return w;
+}
+
 double side_add_surrogate(const struct loss_side *s,
                           int64_t anchor,
                           double tau,
                           const float *zeta,
                           double log_norm,
                           double share) {
-    const int64_t first = side_first(s, anchor);
     const double weight = side_weight(s, anchor);
-    double total = 0.0;
-    double value = 0.0;
-    for (int64_t c = 0; c < s->count; c++) {
-        if (side_is_own(s, first, c)) {
-            continue;
-        }
-        const double w = exp(side_exponent(s, anchor, c, tau, zeta) - log_norm) * share;
-        side_add(s, anchor, c, w * weight);
-        total += w * weight;
-        value += w * side_delta(s, anchor, c);
-    }
-    side_add(s, anchor, anchor, -total);
-    return value;
+    const struct side_weights w = side_add_weights(s, anchor, tau, zeta, log_norm, share, weight);
+    side_add(s, anchor, anchor, -w.total * weight);
+    return w.moment;
 }

@@ -231,7 +231,7 @@ static void add_popularity(struct loss *l,
     const double denominator = fmax(s / (b - 1.0) + own, smallest_denominator);
     for (int64_t c = 0; c < side->count; c++) {
         const double e = exp(side_exponent(side, a, c, tau, zeta) - shift / tau);
-        l->sums[c] += n / (n - 1.0) / b * e / denominator;
+        l->sums[0][c] += n / (n - 1.0) / b * e / denominator;
     }
 }
 
@@ -241,7 +241,7 @@ step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zet
     const int64_t b = in->batch_count;
     float *z = loss_window(l, ZETA_MOMENTUM, contrasts);
     for (int64_t c = 0; c < b; c++) {
-        const double q = 1.0 - l->sums[c];
+        const double q = 1.0 - l->sums[0][c];
         const double old = z[c] == 0.0f ? q : (double)z[c];
         z[c] = (float)((1.0 - theta) * old + theta * q);
         zeta[c] = (float)((double)zeta[c] - rate * (double)z[c]);
@@ -261,7 +261,7 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
         const struct sums sums = sums_of(l, anchors);
         float *zeta = loss_window(l, ZETA, contrasts);
         for (int64_t c = 0; c < side.count; c++) {
-            l->sums[c] = 0.0;
+            l->sums[0][c] = 0.0;
         }
         for (int64_t a = 0; a < side.count; a++) {
             step_cosine_sum(l, &sums, &side, a, zeta);

@@ -152,6 +152,7 @@ struct loss_row {
     /* Adds its gradient to the zeroed `gradient` and its value to `out`. ids are distinct; those of
      * a loss with several positives are not to be read. */
     void (*step)(struct loss *l, const struct loss_input *in, struct loss_output *out);
+    void (*finish)(struct loss *l, const struct loss_input *in); /* after `step`; NULL: nothing */
     /* For loss_step_anchors: adds one anchor's gradient times `share`, returns its value times
      * share. */
     double (*anchor)(const struct loss *l, const struct loss_side *s, int64_t anchor, double share);

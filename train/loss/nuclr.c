@@ -151,6 +151,15 @@ static void add_popularity(const struct loss *l,
     const double m = (double)s->positives;
     const int64_t first = side_first(s, anchor);
     const double log_norm = log_add(log(n - 1.0) + log_u, log_own(s, anchor, tau, zeta, 0.0));
+    if (s->lines != NULL) { /* the contrasts' part is added after the second pass */
+        const bool paper = l->options.zeta_gradient == LOSS_ZETA_PAPER;
+        sums[anchor] +=
+            exp(side_exponent(s, anchor, anchor, tau, zeta) - log_norm) * (paper ? n / b : 1.0);
+        s->lines->popularity[anchor] =
+            exp(s->lines->largest[anchor] - s->lines->own[anchor] / tau - log_norm) *
+            (paper ? n / b : (n - 1.0) / (b - m));
+        return;
+    }
     for (int64_t c = 0; c < s->count; c++) {
         const double p = exp(side_exponent(s, anchor, c, tau, zeta) - log_norm);
         if (l->options.zeta_gradient == LOSS_ZETA_PAPER) {
@@ -173,19 +182,26 @@ rate_of(const struct loss *l, const struct loss_input *in, int contrasts, int64_
     return l->options.tau * schedule_zeta_visit_rate(rate, visits < epochs ? visits : epochs);
 }
 
+/* The rate of a side's zeta; 0: it does not move. */
+static double zeta_rate(const struct loss *l, const struct loss_input *in, int contrasts) {
+    const double rate = contrasts == SIDE_IMAGE ? in->zeta_lr_image : in->zeta_lr_text;
+    return l->row->zeta_frozen ? 0.0 : rate;
+}
+
 /* zeta of the contrasts of one side, stepped along 1 - sums; xi follows. */
-static void
-step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zeta, double rate) {
+static void step_zeta(struct loss *l, const struct loss_input *in, int contrasts, double rate) {
     float *momentum = l->rows[2];
+    float *zeta = l->rows[1];
     struct nuclr *state = l->own;
     const int64_t b = in->batch_count;
     const double theta = l->options.zeta_momentum;
     const double old_xi = state->xi[contrasts];
     double largest = -HUGE_VAL; /* of the batch */
     bool held_xi = false;       /* the batch has a sample that xi was taken from */
+    loss_take_rows(l, zeta, ZETA, contrasts, b);
     loss_take_rows(l, momentum, ZETA_MOMENTUM, contrasts, b);
     for (int64_t c = 0; c < b; c++) {
-        const double q = 1.0 - l->sums[c];
+        const double q = 1.0 - l->sums[contrasts][c];
         const double z =
             sample_state_visited(momentum[c]) ? (1.0 - theta) * (double)momentum[c] + theta * q : q;
         momentum[c] = (float)z;
@@ -208,17 +224,16 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
     const double n = (double)l->samples_count;
     const int64_t b = in->batch_count;
     const struct nuclr *state = l->own;
-    const double rates[] = {in->zeta_lr_image, in->zeta_lr_text};
     for (int anchors = 0; anchors < SIDE_COUNT; anchors++) {
         const int contrasts = SIDE_COUNT - 1 - anchors;
         const struct loss_side s = loss_side(l, in, out, (enum loss_side_index)anchors);
-        const bool moves = rates[contrasts] > 0.0 && !l->row->zeta_frozen; /* zeta, that is */
+        const bool moves = zeta_rate(l, in, contrasts) > 0.0; /* zeta, that is */
         float *log_u = l->rows[0];
         float *zeta = l->rows[1];
         loss_take_rows(l, log_u, LOG_U, anchors, b);
         loss_take_rows(l, zeta, ZETA, contrasts, b);
         for (int64_t c = 0; c < b; c++) {
-            l->sums[c] = 0.0;
+            l->sums[contrasts][c] = 0.0;
         }
         for (int64_t a = 0; a < b; a++) {
             const double log_g = side_log_mean(&s, a, tau, zeta);
@@ -239,13 +254,19 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
                 (tau * log_add(log(n - 1.0) + updated, log_own(&s, a, tau, zeta, 0.0)) + own) /
                 (double)b;
             if (moves) {
-                add_popularity(l, &s, a, zeta, updated, l->sums);
+                add_popularity(l, &s, a, zeta, updated, l->sums[contrasts]);
             }
             log_u[a] = (float)updated;
         }
         loss_put_rows(l, log_u, LOG_U, anchors, b);
-        if (moves) {
-            step_zeta(l, in, contrasts, zeta, rates[contrasts]);
+    }
+}
+
+static void nuclr_finish(struct loss *l, const struct loss_input *in) {
+    for (int contrasts = SIDE_COUNT - 1; contrasts >= 0; contrasts--) {
+        const double rate = zeta_rate(l, in, contrasts);
+        if (rate > 0.0) {
+            step_zeta(l, in, contrasts, rate);
         }
     }
 }
@@ -259,7 +280,7 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
 #define NUCLR_ROW                                                                                  \
     .paper = "Wang, ICLR 2025", .own = {.tau = 0.01}, .columns = nuclr_columns,                    \
     .private_bytes = sizeof(struct nuclr), .scalars = nuclr_scalars, .begin = nuclr_begin,         \
-    .surrogate = true, .step = nuclr_step, .device = DEVICE_LOSS_NUCLR
+    .surrogate = true, .step = nuclr_step, .finish = nuclr_finish, .device = DEVICE_LOSS_NUCLR
 
 const struct loss_row loss_nuclr = {
     .name = "nuclr",

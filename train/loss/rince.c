@@ -25,15 +25,12 @@ static enum status rince_check(const struct loss_options *o, struct error *err) 
 static double
 rince_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, double share) {
     const struct loss_options *o = &l->options;
-    const double own = (double)s->similarity[side_place(s, anchor, anchor)] / o->tau;
+    const double own = side_own(s, anchor) / o->tau;
     const double log_others = side_log_mean(s, anchor, o->tau, NULL) + log((double)(s->count - 1));
     const double log_d = own + log_add(0.0, log_others);
     const double log_scale = o->q * log(o->lambda) + (o->q - 1.0) * log_d;
-    for (int64_t c = 0; c < s->count; c++) {
-        const double e = own + side_exponent(s, anchor, c, o->tau, NULL);
-        const double g = exp(log_scale + e) - (c == anchor ? exp(o->q * own) : 0.0);
-        side_add(s, anchor, c, share / o->tau * g);
-    }
+    (void)side_add_weights(s, anchor, o->tau, NULL, -(log_scale + own), share / o->tau, 1.0);
+    side_add(s, anchor, anchor, share / o->tau * (exp(log_scale + own) - exp(o->q * own)));
     return share * (exp(o->q * (log(o->lambda) + log_d)) - exp(o->q * own)) / o->q;
 }
 

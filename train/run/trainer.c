@@ -110,6 +110,7 @@ void trainer_destroy(struct trainer *t) {
     trainer_close_columns(t);
     loader_close(t->loader);
     loss_device_destroy(t->loss_device);
+    loss_tiled_destroy(t->tiled);
     loss_destroy(t->loss);
     trainer_close_blocks(t);
     sample_state_destroy(t->state);

@@ -61,6 +61,9 @@ put_tensors(struct json_writer *w, struct trainer *t, enum param_slot slot, stru
 
 static enum status put_similarity(struct json_writer *w, struct trainer *t, struct error *err) {
     const int64_t rows = t->dx[0].shape[0];
+    if (t->tiled != NULL) {
+        return STATUS_OK; /* there is none */
+    }
     float *values = malloc((size_t)(rows * rows) * sizeof *values);
     TRY_MEMORY(values != NULL, err, "out of memory");
     const enum status s = trainer_read_similarity(t, values, err);

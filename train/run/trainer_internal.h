@@ -6,6 +6,7 @@
 
 #include "train/eval/examples.h"
 #include "train/loss/loss_device.h"
+#include "train/loss/loss_tiled.h"
 #include "train/model/carve.h"
 #include "train/optim/schedule.h"
 #include "train/run/checkpoint.h"
@@ -142,6 +143,7 @@ struct trainer {
     uint64_t *first_caption;         /* (id space + 1) their entries; NULL: `state` has them */
     struct loss *loss;               /* NULL: the block loss, see `blocks` */
     struct loss_device *loss_device; /* NULL: the host computes the loss */
+    struct loss_tiled *tiled;        /* NULL: from the whole matrix of similarities */
     struct trainer_blocks { /* the parts of S that the block loss reads; NULL: another loss */
         float *similarity, *gradient; /* (N, N b) */
         int32_t visits;               /* column of the state */
@@ -337,13 +339,27 @@ uint64_t trainer_device_bytes(struct trainer *t);
 enum status trainer_open_loss(struct trainer *t, struct error *err);
 /* Device memory of it and of the gradients of embeddings, planned; on_device: that computes the
  * loss. */
-size_t trainer_loss_bytes(const struct trainer_options *o, const struct loss *l, bool on_device);
+size_t trainer_loss_bytes(const struct trainer_options *o,
+                          const struct loss *l,
+                          bool on_device,
+                          int64_t tile);
+/* Rows and columns of a tile of similarities; 0: the whole matrix. l NULL: blocks. offered: the
+ * device has contrasts. Returns OK or USAGE (options that need a matrix which is too large). */
+enum status trainer_tile(int64_t *out,
+                         const struct trainer_options *o,
+                         const struct loss *l,
+                         bool offered,
+                         struct error *err);
 /* The matrix of similarities on the device, and that of gradients: the same one where the host
  * computes the loss. There the first is handed to the host before it, and the second taken from the
  * host after it. */
 const struct tensor *trainer_similarity(const struct trainer *t, enum pair_kind kind);
 enum status trainer_hand_similarity(struct trainer *t, enum pair_kind kind, struct error *err);
-enum status trainer_step_loss(struct trainer *t, struct step_flight *f, struct error *err);
+/* x: X and T; by tiles this also is their gradient. */
+enum status trainer_step_loss(struct trainer *t,
+                              struct step_flight *f,
+                              const struct tensor x[2],
+                              struct error *err);
 enum status trainer_take_gradient(struct trainer *t, enum pair_kind kind, struct error *err);
 const struct tensor *trainer_gradient(const struct trainer *t, enum pair_kind kind);
 

@@ -7,7 +7,8 @@
  *   S = X T^T -> loss_device_step -> G -> dX = G T, dT = G^T X
  *
  * Otherwise, and with --state-memory host, S is copied to the host, loss_step does the rest, and G
- * is copied back.
+ * is copied back. By tiles (trainer_tile) there is no S, and train/loss/loss_tiled.c does all of
+ * it.
  */
 #include "train/run/trainer_internal.h"
 
@@ -20,6 +21,29 @@ static enum status not_there(const char *state, const struct error *why, struct 
     return error_set(err, STATUS_USAGE,
                      "--state-memory %s is not possible: %s; use --state-memory auto or host",
                      state, why->text);
+}
+
+enum status trainer_tile(int64_t *out,
+                         const struct trainer_options *o,
+                         const struct loss *l,
+                         bool offered,
+                         struct error *err) {
+    struct error why = {0};
+    *out = 0;
+    if (l == NULL || o->reference != NULL || o->teacher_image != NULL || !offered) {
+        (void)error_set(&why, STATUS_UNSUPPORTED,
+                        "--task blocks, --reference, --teacher-image and every device but cpu "
+                        "require the whole matrix of similarities, of at most %d samples",
+                        LOSS_MAX_WHOLE);
+    } else if (loss_has_tiles(l, &why)) {
+        const bool large = o->batch_count > LOSS_WHOLE;
+        *out = o->loss_tile > 0 ? o->loss_tile : large ? LOSS_TILE : 0;
+        return STATUS_OK;
+    }
+    FAIL_IF(o->loss_tile > 0, err, STATUS_USAGE, "--loss-tile is not possible: %s", why.text);
+    FAIL_IF(o->batch_count > LOSS_MAX_WHOLE, err, STATUS_USAGE,
+            "--batch-size %u is not possible: %s", (unsigned)o->batch_count, why.text);
+    return STATUS_OK;
 }
 
 /* Where the state of samples goes. */
@@ -65,7 +89,10 @@ static enum status open_host_matrices(struct trainer *t, int64_t rows, struct er
     return STATUS_OK;
 }
 
-size_t trainer_loss_bytes(const struct trainer_options *o, const struct loss *l, bool on_device) {
+size_t trainer_loss_bytes(const struct trainer_options *o,
+                          const struct loss *l,
+                          bool on_device,
+                          int64_t tile) {
     const int64_t b = o->batch_count;
     const int64_t rows = trainer_rows(o);
     const bool alone = trainer_local_count(o) == o->batch_count;
@@ -76,13 +103,20 @@ size_t trainer_loss_bytes(const struct trainer_options *o, const struct loss *l,
         (alone || o->task == TRAINER_PAIRS ? 0 : 2 * trainer_local_count(o) * row);
     const size_t matrix = (size_t)(rows * rows) * sizeof(float);
     return embeddings + sizeof(struct step_values) +
-           (on_device ? loss_device_planned_bytes(l, b) : matrix) +
+           (tile > 0    ? loss_tiled_bytes(b, tile)
+            : on_device ? loss_device_planned_bytes(l, b)
+                        : matrix) +
            (l != NULL && loss_carries(l) ? trainer_offbatch_bytes(o, l) : 0);
 }
 
 enum status trainer_open_loss(struct trainer *t, struct error *err) {
     enum sample_state_place place;
+    int64_t tile;
     TRY(choose_place(t, &place, err));
+    TRY(trainer_tile(&tile, &t->options, t->loss, t->dev->contrasts != NULL, err));
+    if (tile > 0) {
+        return loss_tiled_create(&t->tiled, t->loss, t->dev, t->options.batch_count, tile, err);
+    }
     return place == SAMPLE_STATE_HOST
                ? open_host_matrices(t, trainer_rows(&t->options), err)
                : loss_device_create(&t->loss_device, t->loss, t->state, t->dev, place,
@@ -126,7 +160,10 @@ enum status trainer_read_similarity(const struct trainer *t, float *out, struct 
 
 /* ---- the loss ---- */
 
-static enum status step_on_host(struct trainer *t, struct step_flight *f, struct error *err) {
+static enum status step_on_host(struct trainer *t,
+                                struct step_flight *f,
+                                const struct tensor x[2],
+                                struct error *err) {
     const struct pair_matrix *p = t->pairs;
     const struct trainer_rows *rows = t->options.rows;
     TRY(trainer_take_columns(t, f, err));
@@ -150,7 +187,8 @@ static enum status step_on_host(struct trainer *t, struct step_flight *f, struct
                               .text_gradient = p[PAIR_TEXTS].gradient,
                               .row_values = rows != NULL ? rows->losses : NULL,
                               .carried_gradient = t->offbatch.gradient};
-    TRY(loss_step(t->loss, &in, &out, err));
+    TRY(t->tiled != NULL ? loss_tiled_step(t->tiled, x, t->dx, &in, &out, err)
+                         : loss_step(t->loss, &in, &out, err));
     if (t->teacher.size > 0) {
         const struct distill d = {.weight = t->options.distill_weight,
                                   .tau = t->options.distill_tau > 0.0 ? t->options.distill_tau
@@ -171,8 +209,11 @@ static enum status step_on_host(struct trainer *t, struct step_flight *f, struct
     return STATUS_OK;
 }
 
-enum status trainer_step_loss(struct trainer *t, struct step_flight *f, struct error *err) {
+enum status trainer_step_loss(struct trainer *t,
+                              struct step_flight *f,
+                              const struct tensor x[2],
+                              struct error *err) {
     return t->loss_device != NULL ? loss_device_step(t->loss_device, err)
            : t->loss == NULL      ? trainer_step_blocks(t, f, err)
-                                  : step_on_host(t, f, err);
+                                  : step_on_host(t, f, x, err);
 }

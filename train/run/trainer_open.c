@@ -250,11 +250,13 @@ static enum status plan_contrast(struct dual_encoder_memory *m,
     enum status s = by_caption ? sample_state_create(&captions, 1, NULL, err) : STATUS_OK;
     THEN(s, loss_create_by_caption(&loss, &options, state, captions,
                                    id_space_count > 2 ? id_space_count : 2, o->batch_count, err));
+    int64_t tile = 0;
+    THEN(s, trainer_tile(&tile, o, loss, !is_gpu(o), err));
     if (s == STATUS_OK) {
         const bool host = o->state == TRAINER_STATE_HOST || world > 1 || trainer_has_columns(o) ||
                           !loss_has_kernels(loss, NULL);
         const bool here = !is_gpu(o) || (!host && o->state != TRAINER_STATE_PINNED);
-        m->loss_bytes = trainer_loss_bytes(o, loss, is_gpu(o) && !host);
+        m->loss_bytes = trainer_loss_bytes(o, loss, is_gpu(o) && !host, tile);
         m->state_bytes =
             here ? sample_state_bytes(state) * (size_t)((id_space_count + world - 1) / world) : 0;
         m->state_bytes += here && by_caption ? sample_state_bytes(captions) *
@@ -302,7 +304,7 @@ enum status trainer_plan(struct dual_encoder_memory *out,
                          struct error *err) {
     TRY(plan_model(out, opt, vocab_count, err));
     if (opt->task == TRAINER_BLOCKS) { /* one column, visits */
-        out->loss_bytes = trainer_loss_bytes(opt, NULL, false);
+        out->loss_bytes = trainer_loss_bytes(opt, NULL, false, 0);
         out->state_bytes = sizeof(uint64_t) * id_space_count;
         out->total_bytes += out->loss_bytes + out->state_bytes;
         return STATUS_OK;

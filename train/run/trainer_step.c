@@ -7,6 +7,7 @@
  *            S                    = X T^T                    one tower: X X^T
  *            loss, G, state[ids]  = loss(S, state[ids], zeta_lr)   G = d loss / d S
  *            dX, dT               = G T, G^T X               one tower: dX = G X + G^T X
+ *                                   (by tiles the loss does these three lines)
  *            gradients            = towers backward(dX, dT)
  *            parameters           = optimizer(parameters, gradients, lr)
  *   finish   loss, |gradients|    = read from the device
@@ -139,6 +140,9 @@ static bool uses_self(const struct trainer *t) {
 }
 
 static enum status similarities(struct trainer *t, const struct tensor x[2], struct error *err) {
+    if (t->tiled != NULL) {
+        return STATUS_OK;
+    }
     TRY(multiply(t, PAIR_CROSS, &x[0], &x[trainer_task(&t->options)->sides - 1], err));
     if (uses_self(t)) {
         TRY(multiply(t, PAIR_IMAGES, &x[0], &x[0], err));
@@ -164,6 +168,9 @@ static enum status
 embedding_gradients(struct trainer *t, const struct tensor x[2], struct error *err) {
     const struct ops *ops = t->dev->ops;
     const int last = trainer_task(&t->options)->sides - 1;
+    if (t->tiled != NULL) {
+        return STATUS_OK;
+    }
     TRY(trainer_take_gradient(t, PAIR_CROSS, err));
     const struct tensor *g = trainer_gradient(t, PAIR_CROSS);
     const struct matmul by_rows = {.out = t->dx[0], .a = *g, .b = x[last], .alpha = 1.0f};
@@ -191,7 +198,7 @@ enum status trainer_compute(struct trainer *t, struct step_flight *f, struct err
     comm_at(t->comm, f->step, COMM_PHASE_LOSS);
     TRY(trainer_gather(t, x, err));
     TRY(similarities(t, x, err));
-    TRY(trainer_step_loss(t, f, err));
+    TRY(trainer_step_loss(t, f, x, err));
     TRY(embedding_gradients(t, x, err));
     comm_at(t->comm, f->step, COMM_PHASE_BACKWARD);
     TRY(trainer_backward(t, t->dx, &t->own_dx, &in, err));

@@ -106,6 +106,10 @@ size_t trainer_device_memory(const struct trainer *t) {
     if (t->loss_device != NULL) {
         sum += loss_device_bytes(t->loss_device);
     }
+    if (t->tiled != NULL) {
+        const uint32_t tile = t->options.loss_tile > 0 ? t->options.loss_tile : LOSS_TILE;
+        sum += loss_tiled_bytes(t->options.batch_count, tile);
+    }
     return sum +
            (sample_state_where(t->state) == SAMPLE_STATE_DEVICE ? sample_state_bytes(t->state) : 0);
 }

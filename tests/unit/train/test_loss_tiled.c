@@ -1,0 +1,259 @@
+/*
+ * Steps by tiles (train/loss/loss_tiled.h) against steps of the whole matrix, which specify them:
+ * every row of losses that can, for tiles that divide the batch, do not, are one element, or are
+ * larger than the batch; over several steps with state, with weights and with ids that occur twice.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/base/rng.h"
+#include "kernels/contrast.h"
+#include "tests/support/test.h"
+#include "train/loss/loss_row.h"
+#include "train/loss/loss_tiled.h"
+
+enum { MAX_B = 41, MAX_ROWS = 2 * MAX_B, E = 12, ID_SPACE = 64, SAMPLES = 500, STEPS = 4 };
+
+/* ---- two copies of a loss: whole and by tiles ---- */
+
+struct copy {
+    struct sample_state *state;
+    struct loss *loss;
+    struct loss_tiled *tiled; /* NULL: the whole matrix */
+    float dx[2][MAX_ROWS * E];
+    struct loss_output out;
+};
+
+struct fixture {
+    struct device *dev;
+    struct loss_options options;
+    int b, rows;
+    struct copy whole, tiles;
+    float x[2][MAX_ROWS * E];
+    uint64_t ids[MAX_B];
+    float weights[MAX_B];
+    bool weighted;
+    uint64_t steps;
+};
+
+static void copy_open(struct copy *c, struct fixture *f, int64_t tile) {
+    struct error err = {0};
+    memset(c, 0, sizeof *c);
+    assert_ok(sample_state_create(&c->state, ID_SPACE, NULL, &err), err);
+    assert_ok(loss_create(&c->loss, &f->options, c->state, SAMPLES, f->b, &err), err);
+    if (tile > 0) {
+        assert_ok(loss_tiled_create(&c->tiled, c->loss, f->dev, f->b, tile, &err), err);
+    }
+}
+
+static void copy_close(struct copy *c) {
+    loss_tiled_destroy(c->tiled);
+    loss_destroy(c->loss);
+    sample_state_destroy(c->state);
+}
+
+static void fixture_open(struct fixture *f, const struct loss_row *row, double tau, int b) {
+    struct error err = {0};
+    memset(f, 0, sizeof *f);
+    loss_options_default(&f->options);
+    f->options.name = row->name;
+    f->options.views = row->views;
+    f->options.parity = row->parity;
+    f->options.tau = tau;
+    f->options.tau_min = 0.001;
+    f->options.tau_max = 2.0;
+    f->options.gamma = 0.4;
+    f->b = b;
+    f->rows = row->views ? 2 * b : b;
+    assert_ok(device_open(&f->dev, "cpu", 1, &err), err);
+}
+
+/* Multiples of 2^-6, so that similarities are exact in whatever order they are added: at tau 0.05 a
+ * last bit of theirs is 1e-6 of a gradient. */
+static void draw(struct fixture *f, bool repeated) {
+    struct rng r;
+    rng_init(&r, 77, RNG_INIT, f->steps, 0);
+    for (int side = 0; side < 2; side++) {
+        for (int i = 0; i < f->rows; i++) {
+            float *x = &f->x[side][i * E];
+            double square = 0.0;
+            for (int k = 0; k < E; k++) {
+                const double near = side == 1 && i < f->b ? (double)f->x[0][i * E + k] : 0.0;
+                x[k] = (float)(2.0 * rng_uniform(&r) - 1.0 + near);
+                square += (double)x[k] * (double)x[k];
+            }
+            for (int k = 0; k < E; k++) {
+                x[k] = (float)(rint(64.0 * (double)x[k] / sqrt(square)) / 64.0);
+            }
+        }
+    }
+    for (int i = 0; i < f->b; i++) {
+        f->ids[i] = (uint64_t)((13 * (i + 3 * (int)f->steps)) % ID_SPACE);
+        f->weights[i] = (float)(2.0 * rng_uniform(&r));
+    }
+    if (repeated) {
+        f->ids[2] = f->ids[0];
+        f->ids[f->b - 1] = f->ids[f->b / 2];
+    }
+}
+
+/* S of the whole matrix, and from its gradient those of the embeddings. */
+static void step_whole(struct fixture *f, struct loss_input *in) {
+    static float s[MAX_ROWS * MAX_ROWS], g[MAX_ROWS * MAX_ROWS];
+    const int n = f->rows;
+    const int last = f->options.views ? 0 : 1;
+    struct copy *c = &f->whole;
+    struct error err = {0};
+    const struct tensor x[2] = {tensor_2d(f->x[0], DTYPE_F32, n, E),
+                                tensor_2d(f->x[last], DTYPE_F32, n, E)};
+    const struct tensor dx[2] = {tensor_2d(c->dx[0], DTYPE_F32, n, E),
+                                 tensor_2d(c->dx[last], DTYPE_F32, n, E)};
+    const struct tensor st = tensor_2d(s, DTYPE_F32, n, n);
+    const struct tensor gt = tensor_2d(g, DTYPE_F32, n, n);
+    const struct matmul products[] = {
+        {.out = st, .a = x[0], .b = x[1], .transpose_b = true, .alpha = 1.0f},
+        {.out = dx[0], .a = gt, .b = x[1], .alpha = 1.0f},
+        {.out = dx[1],
+         .a = gt,
+         .transpose_a = true,
+         .b = x[0],
+         .mode = last == 0 ? WRITE_ADD : WRITE_SET,
+         .alpha = 1.0f}};
+    assert_ok(f->dev->ops->matmul(f->dev, &products[0], &err), err);
+    in->similarity = s;
+    c->out.gradient = g;
+    assert_ok(loss_step(c->loss, in, &c->out, &err), err);
+    assert_ok(f->dev->ops->matmul(f->dev, &products[1], &err), err);
+    assert_ok(f->dev->ops->matmul(f->dev, &products[2], &err), err);
+}
+
+static enum status step_tiles(struct fixture *f, struct loss_input *in, struct error *err) {
+    struct copy *c = &f->tiles;
+    const struct tensor x[2] = {tensor_2d(f->x[0], DTYPE_F32, f->rows, E),
+                                tensor_2d(f->x[1], DTYPE_F32, f->rows, E)};
+    const struct tensor dx[2] = {tensor_2d(c->dx[0], DTYPE_F32, f->rows, E),
+                                 tensor_2d(c->dx[1], DTYPE_F32, f->rows, E)};
+    in->similarity = NULL;
+    return loss_tiled_step(c->tiled, x, dx, in, &c->out, err);
+}
+
+static struct loss_input input_of(const struct fixture *f) {
+    return (struct loss_input){.sample_ids = f->ids,
+                               .weights = f->weighted ? f->weights : NULL,
+                               .batch_count = f->b,
+                               .step = f->steps,
+                               .epoch = f->steps,
+                               .lr = 1e-3,
+                               .zeta_lr_text = 1e-2,
+                               .zeta_lr_image = 2e-2};
+}
+
+/* ---- comparison ---- */
+
+static void near(const char *what, double a, double b, double scale, double tolerance) {
+    if (!(fabs(a - b) <= tolerance * scale) && !(isnan(a) && isnan(b))) {
+        fail_msg("%s: whole %.9g, by tiles %.9g", what, a, b);
+    }
+}
+
+static void near_all(const char *what, const float *a, const float *b, int count) {
+    double largest = 0.0;
+    for (int i = 0; i < count; i++) {
+        largest = fmax(largest, fabs((double)a[i]));
+    }
+    for (int i = 0; i < count; i++) {
+        near(what, (double)a[i], (double)b[i], largest, 1e-6);
+    }
+}
+
+static void compare(struct fixture *f, const char *title) {
+    const struct copy *a = &f->whole;
+    const struct copy *b = &f->tiles;
+    const struct loss_scalar *x;
+    const struct loss_scalar *y;
+    char what[200];
+    const int sides = f->options.views ? 1 : 2;
+    for (int side = 0; side < sides; side++) {
+        (void)snprintf(what, sizeof what, "%s, step %d, gradient of side %d", title, (int)f->steps,
+                       side);
+        near_all(what, a->dx[side], b->dx[side], f->rows * E);
+    }
+    (void)snprintf(what, sizeof what, "%s, step %d, value", title, (int)f->steps);
+    near(what, a->out.value, b->out.value, 1.0 + fabs(a->out.value), 1e-6);
+    near(what, a->out.objective, b->out.objective, 1.0 + fabs(a->out.objective), 1e-6);
+    near(what, a->out.tau, b->out.tau, 1.0, 1e-7);
+    const int32_t scalars = loss_scalars(a->loss, &x);
+    assert_int_equal(loss_scalars(b->loss, &y), scalars);
+    for (int32_t i = 0; i < scalars; i++) {
+        (void)snprintf(what, sizeof what, "%s, step %d, %s", title, (int)f->steps, x[i].name);
+        near(what, *x[i].value, *y[i].value, 1.0 + fabs(*x[i].value), 2e-6);
+    }
+    for (int32_t k = 0; k < sample_state_count(a->state); k++) {
+        size_t size_bytes;
+        const void *va = sample_state_values(a->state, k, &size_bytes);
+        const void *vb = sample_state_values(b->state, k, &size_bytes);
+        (void)snprintf(what, sizeof what, "%s, step %d, %s", title, (int)f->steps,
+                       sample_state_name(a->state, k));
+        if (size_bytes == ID_SPACE * sizeof(uint64_t)) { /* visits */
+            assert_memory_equal(va, vb, size_bytes);
+            continue;
+        }
+        for (uint64_t id = 0; id < ID_SPACE; id++) {
+            const double v = (double)((const float *)va)[id];
+            near(what, v, (double)((const float *)vb)[id], 1.0 + fabs(v), 3e-6);
+        }
+    }
+}
+
+static void run(const struct loss_row *row, double tau, int b, int64_t tile, bool weighted) {
+    static struct fixture f;
+    struct error err = {0};
+    char title[100];
+    (void)snprintf(title, sizeof title, "loss %s%s at tau %g, %d by tiles of %d", row->name,
+                   row->views ? " of two views" : "", tau, b, (int)tile);
+    fixture_open(&f, row, tau, b);
+    copy_open(&f.whole, &f, 0);
+    copy_open(&f.tiles, &f, tile);
+    f.weighted = weighted && loss_takes_weights(f.whole.loss);
+    for (; f.steps < STEPS; f.steps++) {
+        draw(&f, f.steps == 2 && b > 3);
+        struct loss_input in = input_of(&f);
+        step_whole(&f, &in);
+        assert_ok(step_tiles(&f, &in, &err), err);
+        compare(&f, title);
+    }
+    copy_close(&f.whole);
+    copy_close(&f.tiles);
+    device_close(f.dev);
+}
+
+static bool has_tiles(const struct loss_row *row) {
+    static struct fixture f;
+    struct error why = {0};
+    fixture_open(&f, row, 0.2, 4);
+    copy_open(&f.whole, &f, 0);
+    const bool can = loss_has_tiles(f.whole.loss, &why);
+    assert_true(can || strstr(why.text, row->name) != NULL);
+    copy_close(&f.whole);
+    device_close(f.dev);
+    return can;
+}
+
+TEST(tiles_agree_with_the_whole_matrix) {
+    int count = 0;
+    for (const struct loss_row *const *row = loss_rows(); *row != NULL; row++) {
+        if (has_tiles(*row)) {
+            const double tau = strcmp((*row)->name, "rince") == 0 ? 0.3 : 0.05;
+            run(*row, tau, 40, 8, false);
+            run(*row, tau, 41, 7, true);
+            run(*row, tau, 9, 1, false);
+            run(*row, tau, 33, 64, true);
+            run(*row, 4.0 * tau, 2, 1, false);
+            run(*row, tau, 3, 4, false);
+            count++;
+        }
+    }
+    assert_true(count >= 12);
+}

@@ -1,0 +1,268 @@
+/*
+ * loss_tiled: two passes over tiles of S = X T^T (kernels/contrast.h). Between them the loss's own
+ * step runs on what is known of every anchor, its sums: with `lines` set, the functions of one
+ * anchor (loss_internal.h) read sums and leave weights, where they read and write elements of the
+ * whole matrix otherwise. So a loss is written once.
+ *
+ *   lines       rate and shift: temperature and zeta of every row
+ *   pass 1      largest, sum, weighted, own
+ *   row->step   value, state; weight, own_gradient, popularity
+ *   pass 2      dX, dT, taken
+ *   row->finish zeta, by what was taken
+ *
+ * Of an id that occurs twice only the first row counts: the others are hidden as contrasts, have
+ * the weight 0, and are not among the lines while the loss's step runs.
+ */
+#include "train/loss/loss_tiled.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/loss/loss_internal.h"
+
+enum { PLANES = sizeof(struct contrast_lines) / sizeof(double *) };
+
+struct loss_tiled {
+    struct loss *loss;
+    struct device *dev;
+    int64_t tile, rows;
+    double *planes; /* (2, PLANES, rows), which `lines` divides */
+    struct contrast_lines lines[SIDE_COUNT];
+    float *s, *g; /* (tile, tile) */
+};
+
+/* ---- memory ---- */
+
+bool loss_has_tiles(const struct loss *l, struct error *why) {
+    const char *reason = l->row->parity == LOSS_PARITY_REFERENCE ? "the published code"
+                         : l->options.views                      ? "a batch of two views"
+                         : l->row->device == DEVICE_LOSS_SIGLIP  ? "its sum over pairs"
+                         : l->row->uses_self                     ? "its terms of consistency"
+                         : l->row->carried != NULL ? "the order in which its chains walk contrasts"
+                         : loss_carries(l)         ? "its samples beyond the batch"
+                         : l->options.beta > 0.0   ? "its second sum of exponentials"
+                         : loss_rows_each(l) > 1   ? "--positives above 1"
+                                                   : NULL;
+    if (reason != NULL) {
+        (void)error_set(
+            why, STATUS_UNSUPPORTED,
+            "loss %s needs the whole matrix of similarities, of at most %d samples, for "
+            "%s",
+            l->options.name, LOSS_MAX_WHOLE, reason);
+    }
+    return reason == NULL;
+}
+
+size_t loss_tiled_bytes(int64_t batch_count, int64_t tile) {
+    return (size_t)(SIDE_COUNT * batch_count) * PLANES * sizeof(double) +
+           2 * (size_t)(tile * tile) * sizeof(float);
+}
+
+enum status loss_tiled_create(struct loss_tiled **out,
+                              struct loss *l,
+                              struct device *dev,
+                              int64_t batch_count,
+                              int64_t tile,
+                              struct error *err) {
+    REQUIRE(out != NULL && l != NULL && dev != NULL && dev->contrasts != NULL);
+    REQUIRE(loss_has_tiles(l, NULL) && tile >= 1 && tile <= LOSS_MAX_TILE);
+    *out = NULL;
+    struct loss_tiled *t = calloc(1, sizeof *t);
+    TRY_MEMORY(t, err, "loss %s: out of memory", l->options.name);
+    *t = (struct loss_tiled){.loss = l, .dev = dev, .tile = tile, .rows = batch_count};
+    t->planes = malloc((size_t)(SIDE_COUNT * batch_count) * PLANES * sizeof *t->planes);
+    t->s = malloc((size_t)(tile * tile) * sizeof *t->s);
+    t->g = malloc((size_t)(tile * tile) * sizeof *t->g);
+    const enum status s =
+        t->planes != NULL && t->s != NULL && t->g != NULL
+            ? STATUS_OK
+            : error_set(err, STATUS_NOMEM, "loss %s: out of memory", l->options.name);
+    RETURN_CREATED(s, out, t, loss_tiled_destroy);
+}
+
+void loss_tiled_destroy(struct loss_tiled *t) {
+    if (t != NULL) {
+        free(t->planes);
+        free(t->s);
+        free(t->g);
+        free(t);
+    }
+}
+
+/* ---- lines ---- */
+
+/* The batch's entries of a column by its name; NULL: the loss has no such column. */
+static const float *window_of(const struct loss *l, const char *name, int side) {
+    for (int k = 0; l->row->columns != NULL && l->row->columns[k].name != NULL; k++) {
+        if (strcmp(l->row->columns[k].name, name) == 0) {
+            return loss_window(l, k, side);
+        }
+    }
+    return NULL;
+}
+
+/* Before the first pass: of `count` distinct samples. */
+static void fill_lines(struct loss_tiled *t, int64_t count) {
+    const struct loss *l = t->loss;
+    const bool own_tau = l->options.temperature == LOSS_TEMPERATURE_INDIVIDUAL;
+    memset(t->planes, 0, (size_t)(SIDE_COUNT * t->rows) * PLANES * sizeof *t->planes);
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        double *planes[PLANES];
+        for (int k = 0; k < PLANES; k++) {
+            planes[k] = t->planes + (side * PLANES + k) * t->rows;
+        }
+        memcpy(&t->lines[side], planes, sizeof planes);
+        const struct contrast_lines *x = &t->lines[side];
+        const float *zeta = window_of(l, "zeta", side);
+        for (int64_t i = 0; i < t->rows; i++) {
+            x->rate[i] = 1.0 / loss_tau(l);
+            x->largest[i] = -HUGE_VAL;
+            x->shift[i] = -(double)CONTRAST_HIDDEN;
+        }
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t row = l->places[i];
+            x->shift[row] = zeta != NULL ? (double)zeta[i] : 0.0;
+            x->rate[row] = own_tau ? 1.0 / (double)window_of(l, "tau", side)[i] : x->rate[row];
+        }
+    }
+}
+
+/* Moves the lines of distinct samples to the front of all planes, or back to their rows. */
+static void pack_lines(struct loss_tiled *t, int64_t count, bool back) {
+    for (int64_t k = 0; count < t->rows && k < SIDE_COUNT * PLANES; k++) {
+        double *plane = t->planes + k * t->rows;
+        const double hidden = plane == t->lines[k / PLANES].shift ? -(double)CONTRAST_HIDDEN : 0.0;
+        for (int64_t i = 0; i < count && !back; i++) {
+            plane[i] = plane[t->loss->places[i]];
+        }
+        int64_t i = count;
+        for (int64_t row = t->rows - 1; row >= 0 && back; row--) {
+            const bool counts = i > 0 && t->loss->places[i - 1] == row;
+            plane[row] = counts ? plane[--i] : hidden;
+        }
+    }
+}
+
+static enum status check_sums(const struct loss_tiled *t, int64_t count, struct error *err) {
+    const struct contrast_lines *x = t->lines;
+    for (int64_t i = 0; i < count; i++) {
+        FAIL_IF(
+            !isfinite(x[0].weighted[i] + x[1].weighted[i] + x[0].own[i]), err, STATUS_CORRUPT,
+            "loss %s: a similarity of image or text %lld is not finite; lower the learning rate",
+            t->loss->options.name, (long long)t->loss->places[i]);
+    }
+    return STATUS_OK;
+}
+
+/* ---- passes ---- */
+
+static struct tensor rows_at(const struct tensor *x, int64_t first, int64_t count) {
+    float *data = (float *)x->data + first * x->shape[1];
+    return tensor_2d(data, DTYPE_F32, count, x->shape[1]);
+}
+
+/* dX_r += G T_c, dT_c += G^T X_r */
+static enum status add_gradients(struct loss_tiled *t,
+                                 const struct contrast_tile *tile,
+                                 const struct tensor x[2],
+                                 const struct tensor dx[2],
+                                 struct error *err) {
+    const int64_t *count = tile->g.shape;
+    struct matmul m = {.out = rows_at(&dx[0], tile->row, count[0]),
+                       .a = tile->g,
+                       .b = rows_at(&x[1], tile->column, count[1]),
+                       .mode = WRITE_ADD,
+                       .alpha = 1.0f};
+    TRY(t->dev->ops->matmul(t->dev, &m, err));
+    m.out = rows_at(&dx[1], tile->column, count[1]);
+    m.b = rows_at(&x[0], tile->row, count[0]);
+    m.transpose_a = true;
+    return t->dev->ops->matmul(t->dev, &m, err);
+}
+
+/* All tiles; dx NULL: for their sums. */
+static enum status
+pass(struct loss_tiled *t, const struct tensor x[2], const struct tensor *dx, struct error *err) {
+    const struct device_contrasts *contrasts = t->dev->contrasts;
+    struct contrast_tile tile = {
+        .rows = &t->lines[0], .columns = &t->lines[1], .takes = t->loss->row->finish != NULL};
+    for (; tile.row < t->rows; tile.row += t->tile) {
+        for (tile.column = 0; tile.column < t->rows; tile.column += t->tile) {
+            const int64_t r = t->rows - tile.row < t->tile ? t->rows - tile.row : t->tile;
+            const int64_t c = t->rows - tile.column < t->tile ? t->rows - tile.column : t->tile;
+            tile.s = tensor_2d(t->s, DTYPE_F32, r, c);
+            tile.g = tensor_2d(t->g, DTYPE_F32, r, c);
+            const struct matmul s = {.out = tile.s,
+                                     .a = rows_at(&x[0], tile.row, r),
+                                     .b = rows_at(&x[1], tile.column, c),
+                                     .transpose_b = true,
+                                     .alpha = 1.0f};
+            TRY(t->dev->ops->matmul(t->dev, &s, err));
+            TRY((dx == NULL ? contrasts->sums : contrasts->gradient)(t->dev, &tile, err));
+            TRY(dx == NULL ? STATUS_OK : add_gradients(t, &tile, x, dx, err));
+        }
+    }
+    return STATUS_OK;
+}
+
+/* ---- a step ---- */
+
+/* The loss's own step on its anchors' sums, from and to the lines. */
+static enum status close_sums(struct loss_tiled *t,
+                              struct loss_input *in,
+                              struct loss_output *out,
+                              int64_t count,
+                              struct error *err) {
+    struct loss *l = t->loss;
+    memcpy(t->lines[1].own, t->lines[0].own, (size_t)t->rows * sizeof(double));
+    pack_lines(t, count, false);
+    TRY(check_sums(t, count, err));
+    loss_count_visits(l, count);
+    for (int64_t i = 0; i < count && in->weights != NULL; i++) {
+        l->weights[i] = in->weights[l->places[i]];
+    }
+    in->weights = in->weights != NULL ? l->weights : NULL;
+    in->batch_count = count;
+    l->lines = t->lines;
+    if (count >= 2) {
+        l->row->step(l, in, out);
+    }
+    l->lines = NULL;
+    for (int64_t i = 0; i < count; i++) { /* one element has both sides' */
+        t->lines[0].own_gradient[i] += t->lines[1].own_gradient[i];
+    }
+    pack_lines(t, count, true);
+    return STATUS_OK;
+}
+
+enum status loss_tiled_step(struct loss_tiled *t,
+                            const struct tensor x[2],
+                            const struct tensor dx[2],
+                            const struct loss_input *in,
+                            struct loss_output *out,
+                            struct error *err) {
+    REQUIRE(t != NULL && x != NULL && dx != NULL && in != NULL && out != NULL);
+    REQUIRE(in->batch_count == t->rows && x[0].shape[0] == t->rows && x[1].shape[0] == t->rows);
+    struct loss *l = t->loss;
+    struct loss_input part = *in; /* of the distinct ids */
+    int64_t count;
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        TRY(t->dev->ops->fill(t->dev, &(struct fill){.out = dx[side]}, err));
+    }
+    TRY(loss_begin_step(l, in, out, &count, err));
+    part.sample_ids = l->ids;
+    part.caption_ids = l->caption_ids;
+    fill_lines(t, count);
+    TRY(pass(t, x, NULL, err));
+    TRY(close_sums(t, &part, out, count, err));
+    if (count >= 2) {
+        TRY(pass(t, x, dx, err));
+    }
+    if (count >= 2 && l->row->finish != NULL) {
+        for (int64_t k = 0; k < SIDE_COUNT * count; k++) {
+            l->sums[k / count][k % count] += t->lines[k / count].taken[l->places[k % count]];
+        }
+        l->row->finish(l, &part);
+    }
+    return loss_end_step(l, out, count, err);
+}

@@ -1,0 +1,47 @@
+/*
+ * loss_tiled: a step of a loss of pairs from embeddings to their gradients, by tiles of the
+ * similarities: numbers are those of loss_step and the products around it but for the last bits, in
+ * memory that grows with B instead of B^2. It multiplies four times where the whole matrix takes
+ * three.
+ *
+ * Threading : as the device.
+ * Ownership : loss and device are borrowed for the life.
+ */
+#ifndef TRAIN_LOSS_LOSS_TILED_H
+#define TRAIN_LOSS_LOSS_TILED_H
+
+#include "kernels/ops.h"
+#include "train/loss/loss.h"
+
+struct loss_tiled;
+
+/* Rows and columns of a tile, which with its gradient takes 32 MiB. Up to LOSS_WHOLE samples the
+ * whole matrix takes no more than 0.3 GB. */
+enum { LOSS_TILE = 2048, LOSS_MAX_TILE = 32768, LOSS_WHOLE = 8192 };
+
+/* Whether the loss with its options can do so; if not, *why has the reason in one line. */
+bool loss_has_tiles(const struct loss *l, struct error *why);
+
+/* For batches of batch_count; tile in [1, LOSS_MAX_TILE]. Requires loss_has_tiles, and
+ * dev->contrasts of a device whose memory is the host's. Returns OK or NOMEM. */
+enum status loss_tiled_create(struct loss_tiled **out,
+                              struct loss *l,
+                              struct device *dev,
+                              int64_t batch_count,
+                              int64_t tile,
+                              struct error *err);
+void loss_tiled_destroy(struct loss_tiled *t); /* accepts NULL */
+
+/* What create allocates. */
+size_t loss_tiled_bytes(int64_t batch_count, int64_t tile);
+
+/* As loss_step, of the embeddings x of images and texts, (B, E) F32, instead of similarities, which
+ * `in` and `out` do without. dx: their gradients, overwritten. */
+enum status loss_tiled_step(struct loss_tiled *t,
+                            const struct tensor x[2],
+                            const struct tensor dx[2],
+                            const struct loss_input *in,
+                            struct loss_output *out,
+                            struct error *err);
+
+#endif
