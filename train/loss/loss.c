@@ -367,8 +367,7 @@ put_carried(const struct loss *l, const struct loss_output *out, int64_t b, int6
     }
 }
 
-/* The first `count` values move to the rows of the distinct ids, which ascend. */
-static void put_row_values(const struct loss *l, double *values, int64_t b, int64_t count) {
+void loss_put_row_values(const struct loss *l, double *values, int64_t b, int64_t count) {
     for (int64_t row = b - 1; values != NULL && row >= 0; row--) {
         const bool counts = count > 0 && l->places[count - 1] == row;
         values[row] = counts ? values[--count] : (double)NAN;
@@ -416,7 +415,7 @@ step_distinct(struct loss *l, const struct loss_input *in, struct loss_output *o
         part.weights = l->weights;
     }
     run_step(l, &part, &part_out);
-    put_row_values(l, out->row_values, b, part.batch_count);
+    loss_put_row_values(l, out->row_values, b, part.batch_count);
     if (carried) {
         put_carried(l, out, b, count);
     }
@@ -543,6 +542,9 @@ enum status loss_begin_step(struct loss *l,
         REQUIRE(in->weights == NULL || (in->weights[i] >= 0.0f && isfinite(in->weights[i])));
         REQUIRE(!captions || in->caption_ids[i] < sample_state_id_space(l->states[SIDE_TEXT]));
     }
+    for (int64_t i = 0; i < b && out->row_values != NULL; i++) {
+        out->row_values[i] = 0.0;
+    }
     out->value = 0.0;
     out->objective = 0.0;
     out->tau = loss_tau(l);
@@ -593,9 +595,6 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
         memset(out->image_gradient, 0, size_bytes);
         memset(out->text_gradient, 0, size_bytes);
     }
-    for (int64_t i = 0; i < b && out->row_values != NULL; i++) {
-        out->row_values[i] = 0.0;
-    }
     memset(out->gradient, 0, size_bytes);
     TRY(loss_begin_step(l, in, out, &count, err));
     TRY(check_carried(l, in, out, count, err));
@@ -605,7 +604,7 @@ loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, 
     } else if (count >= 2) {
         step_distinct(l, in, out, count);
     } else {
-        put_row_values(l, out->row_values, b, 0);
+        loss_put_row_values(l, out->row_values, b, 0);
     }
     return loss_end_step(l, out, count, err);
 }

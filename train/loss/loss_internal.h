@@ -235,6 +235,8 @@ enum status loss_begin_step(struct loss *l,
                             int64_t *count,
                             struct error *err);
 void loss_count_visits(struct loss *l, int64_t count);
+/* The first `count` values move to the rows of the distinct ids, which ascend; NULL: nothing. */
+void loss_put_row_values(const struct loss *l, double *values, int64_t b, int64_t count);
 enum status
 loss_end_step(struct loss *l, struct loss_output *out, int64_t count, struct error *err);
 

@@ -228,6 +228,7 @@ static enum status close_sums(struct loss_tiled *t,
         l->row->step(l, in, out);
     }
     l->lines = NULL;
+    loss_put_row_values(l, out->row_values, t->rows, count >= 2 ? count : 0);
     for (int64_t i = 0; i < count; i++) { /* one element has both sides' */
         t->lines[0].own_gradient[i] += t->lines[1].own_gradient[i];
     }
