@@ -1,8 +1,9 @@
 /*
- * bench_loss NAME BATCH DIM [TILE] [REPEATS]: a step of a loss from embeddings to their gradients, by
- * tiles (TILE, default 2048) or, with TILE 0, from the whole matrix, in turn with its matrix products
- * alone of the same shapes: one line of JSON with the fastest of both (default 3 times each), their
- * ratio, and the most memory beyond embeddings and gradients. Times are of the processor, all threads.
+ * bench_loss NAME BATCH DIM [TILE] [REPEATS]: a step of a loss from embeddings to their gradients,
+ * by tiles (TILE, default 2048) or, with TILE 0, from the whole matrix, in turn with its matrix
+ * products alone of the same shapes: one line of JSON with the fastest of both (default 3 times
+ * each), their ratio, and the most memory beyond embeddings and gradients. Times are of the
+ * processor, all threads.
  */
 #include <math.h>
 #include <stdio.h>
@@ -49,13 +50,19 @@ static struct tensor rows_of(struct tensor x, int64_t first, int64_t count) {
 }
 
 static void multiply(struct tensor out, struct tensor a, struct tensor b, bool ta, bool tb) {
-    const struct matmul m = {
-        .out = out, .a = a, .b = b, .transpose_a = ta, .transpose_b = tb, .mode = WRITE_SET, .alpha = 1.0f};
+    const struct matmul m = {.out = out,
+                             .a = a,
+                             .b = b,
+                             .transpose_a = ta,
+                             .transpose_b = tb,
+                             .mode = WRITE_SET,
+                             .alpha = 1.0f};
     must(dev->ops->matmul(dev, &m, &err));
 }
 
 /* The products of a step alone: S (by tiles twice), dX and dT. */
-static void products(struct tensor x[2], struct tensor dx[2], struct tensor s, int64_t tile, bool twice) {
+static void
+products(struct tensor x[2], struct tensor dx[2], struct tensor s, int64_t tile, bool twice) {
     const int64_t n = x[0].shape[0];
     for (int64_t i = 0; i < n; i += tile) {
         for (int64_t j = 0; j < n; j += tile) {
@@ -102,7 +109,8 @@ int main(int argc, char **argv) {
             const float *other = (const float *)x[0].data + i * dim;
             double square = 0.0;
             for (int64_t k = 0; k < dim; k++) {
-                row[k] = (float)(2.0 * rng_uniform(&rng) - 1.0) + (side == 1 ? 20.0f * other[k] : 0.0f);
+                row[k] =
+                    (float)(2.0 * rng_uniform(&rng) - 1.0) + (side == 1 ? 20.0f * other[k] : 0.0f);
                 square += (double)row[k] * (double)row[k];
             }
             for (int64_t k = 0; k < dim; k++) {
@@ -120,7 +128,12 @@ int main(int argc, char **argv) {
     double best = 1e18;
     double plain = 1e18;
     for (int k = 0; k < repeats; k++) {
-        struct loss_input in = {.sample_ids = ids, .batch_count = n, .step = (uint64_t)k, .lr = 1e-3, .zeta_lr_text = 1e-3, .zeta_lr_image = 1e-3};
+        struct loss_input in = {.sample_ids = ids,
+                                .batch_count = n,
+                                .step = (uint64_t)k,
+                                .lr = 1e-3,
+                                .zeta_lr_text = 1e-3,
+                                .zeta_lr_image = 1e-3};
         double start = now_s();
         if (tile > 0) {
             must(loss_tiled_step(tiled, x, dx, &in, &out, &err));
@@ -137,7 +150,8 @@ int main(int argc, char **argv) {
         products(x, dx, s, side, tile > 0);
         plain = fmin(plain, now_s() - start);
     }
-    printf("{\"loss\": \"%s\", \"batch\": %lld, \"dim\": %lld, \"tile\": %lld, \"cpu_s\": %.3f, \"products_cpu_s\": %.3f, "
+    printf("{\"loss\": \"%s\", \"batch\": %lld, \"dim\": %lld, \"tile\": %lld, \"cpu_s\": %.3f, "
+           "\"products_cpu_s\": %.3f, "
            "\"ratio\": %.3f, \"peak_mib\": %.0f, \"value\": %.9g}\n",
            argv[1], (long long)n, (long long)dim, (long long)tile, best, plain, best / plain,
            peak_mib() - before, out.value);
