@@ -328,7 +328,7 @@ static const struct cli_option rows[] = {
      .help =
          "on a CPU: similarities by tiles of N x N, in memory that grows with the batch instead "
          "of its square, for four matrix products instead of three; 0: tiles of 2048 for "
-         "batches above 8192, else the whole matrix. Results agree up to rounding"},
+         "batches above 1024, else the whole matrix. Results agree up to rounding"},
     {"grad-checkpoint", 0, CLI_FLAG, FIELD(trainer.grad_checkpoint),
      .help = "keep only the inputs of transformer blocks from forward to backward, which computes "
              "their activations again: less memory (--dry-run), the same bits, one more forward "

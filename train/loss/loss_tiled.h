@@ -15,9 +15,9 @@
 
 struct loss_tiled;
 
-/* Rows and columns of a tile, which with its gradient takes 32 MiB. Up to LOSS_WHOLE samples the
- * whole matrix takes no more than 0.3 GB. */
-enum { LOSS_TILE = 2048, LOSS_MAX_TILE = 32768, LOSS_WHOLE = 8192 };
+/* Rows and columns of a tile, which with its gradient takes 32 MiB. A step of more than LOSS_WHOLE
+ * samples is by tiles where it can be: a third of the CPU time (tests/bench/bench_loss.c). */
+enum { LOSS_TILE = 2048, LOSS_MAX_TILE = 32768, LOSS_WHOLE = 1024 };
 
 /* Whether the loss with its options can do so; if not, *why has the reason in one line. */
 bool loss_has_tiles(const struct loss *l, struct error *why);
