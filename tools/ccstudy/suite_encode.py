@@ -18,7 +18,7 @@ import sys
 import tarfile
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from . import page as pages
 from . import suite_remote
@@ -56,7 +56,9 @@ class _Errors(threading.Thread):
 
 
 def call(name: str, *words: object) -> None:
-    with start([name, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace") as child:
+    # Should this process be killed, its locks end with the program, which still writes there.
+    with start([name, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+               pass_fds=Lock.held) as child:
         errors = _Errors(child)
         try:
             code = child.wait()
@@ -72,8 +74,11 @@ def call(name: str, *words: object) -> None:
 class Lock:
     """A locked file or folder; the lock ends with release, with a `with` block, or with the process."""
 
+    held: ClassVar[set[int]] = set()
+
     def __init__(self, descriptor: int):
         self._descriptor = descriptor
+        self.held.add(descriptor)
 
     @classmethod
     def take(cls, path: Path, wait: bool) -> Lock | None:
@@ -89,6 +94,7 @@ class Lock:
         return cls(descriptor)
 
     def release(self) -> None:
+        self.held.discard(self._descriptor)
         os.close(self._descriptor)
 
     def __enter__(self) -> Lock:
