@@ -701,14 +701,14 @@ struct ops {
 };
 
 struct device_contrasts; /* contrast.h */
-struct device_losses; /* device_loss.h */
-struct device_ranks;  /* device_ranks.h */
-struct device_stream; /* device_stream.h */
+struct device_losses;    /* device_loss.h */
+struct device_ranks;     /* device_ranks.h */
+struct device_stream;    /* device_stream.h */
 
 /* The first member of every backend's device. */
 struct device {
     const struct ops *ops;
-    const struct device_losses *losses; /* NULL: losses run on the host */
+    const struct device_losses *losses;       /* NULL: losses run on the host */
     const struct device_contrasts *contrasts; /* NULL: losses need the whole matrix */
     const struct device_stream *stream; /* NULL: its memory is the host's and nothing overlaps */
     const struct device_ranks *ranks;   /* NULL: ranks exchange host memory */
