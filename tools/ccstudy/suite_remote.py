@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import ccstream
-
 from . import suite_folder, suite_sets
-from .study import NotFoundError, Options, StudyError, UsageError
+from .study import NotFoundError, Options, StudyError, UsageError, ccstream
 
 
 class ServerError(StudyError):
