@@ -64,7 +64,7 @@ def make_tars(folder, count):
     for first in range(0, count, 10_000):
         with tarfile.open(f"{folder}/{first // 10_000:05}.tar", "w") as tar:
             for i in range(first, min(count, first + 10_000)):
-                for ending, data in (("png", PNG), ("txt", f"a picture of number {i}".encode())):
+                for ending, data in (("png", PNG), ("txt", f"an image of number {i}".encode())):
                     member = tarfile.TarInfo(f"{i:09}.{ending}")
                     member.size = len(data)
                     tar.addfile(member, io.BytesIO(data))

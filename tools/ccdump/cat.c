@@ -119,7 +119,7 @@ static enum status put_lines(struct cat *c,
     return STATUS_OK;
 }
 
-/* What does not decode has the reason in the place of the image. */
+/* What does not decode has the reason instead of an image. */
 static enum status put_thumbnail(struct cat *c,
                                  const struct sample_facts *f,
                                  const struct sample_content *content,
