@@ -102,6 +102,8 @@ static enum status fill(struct url *out,
         s = refuse(err, text, "its scheme is neither http nor https");
     } else if (strlen(host) >= sizeof out->host) {
         s = refuse(err, text, "its host is too long");
+    } else if (strchr(host, '\177') != NULL) { /* libcurl takes it percent-encoded, and only so */
+        s = refuse(err, text, "its host has a control character");
     } else if (strlen(whole) >= URL_MAX_BYTES) {
         s = error_set(err, STATUS_LIMIT, "'%.200s...' is longer than %d bytes", text,
                       URL_MAX_BYTES);
