@@ -29,7 +29,7 @@ bool module_file_find(char *path,
                       size_t path_size,
                       const char *file_name,
                       const char *environment_variable) {
-    const char *named = secure_getenv(environment_variable);
+    const char *named = environment_variable != NULL ? secure_getenv(environment_variable) : NULL;
     if (named != NULL && named[0] != '\0') {
         const int n = snprintf(path, path_size, "%s", named);
         return n > 0 && (size_t)n < path_size;

@@ -13,7 +13,7 @@ except ImportError:
     print("skipped: numpy is not installed")
     sys.exit(77)
 
-from ccstream.studies import chains, command, page, popularity, study, toy, zeta
+from ccstream.studies import cards, chains, command, page, popularity, study, toy, zeta
 
 
 class FrameTest(unittest.TestCase):
@@ -35,6 +35,23 @@ class FrameTest(unittest.TestCase):
     def test_json_has_plain_finite_numbers(self):
         numbers = {"a": np.float64(0.5), "b": float("nan"), "c": 3.0, "_d": 1, "e": np.arange(2)}
         self.assertEqual(page.json_text(numbers), '{"a":0.5,"b":null,"c":3,"e":[0,1]}\n')
+
+    def test_texts_of_strangers_are_harmless_on_a_page(self):
+        table = study.Table([study.Column("<a>", "s"), study.Column("b", "s")], [["\"1\" & \u202e", ""]])
+        text = "</script><b a=\"1\"> a\0b\x1bc\x7fd\x85e\u202ef"
+        bars = study.figure("bars", "t", study.axis("side"), study.axis("count"), [{"x": ["a", "<b>"], "y": [1, 3]}])
+        section = study.Section("s", items=[{"kind": "facts", "object": {"_id": text}}])
+        html = page.page_html("x", "<title>", table, [section], page.plain_bars(bars), tiles=True).decode()
+        for part in ("<h1>&lt;title&gt;</h1>", "<dt>&lt;a&gt;</dt><dd>&quot;1&quot; &amp; [U+202E]</dd>", "&lt;b&gt;</text><rect",
+                     '{"_id":"\\u003c/script>\\u003cb a=\\"1\\"> a b c d e[U+202E]f"}'):
+            self.assertIn(part, html)
+        self.assertNotIn("<dt>b", html)
+
+    def test_a_full_page_has_no_further_images(self):
+        made = cards.Cards(room=10, characters=2)
+        first, second = (made.card({"id": 1, "thumbnail": "data:12345"[:n]}, "\u00e9ab", ["l"], "own") for n in (10, 1))
+        self.assertEqual(first, {"caption": "\u00e9a\u2026", "lines": ["l"], "src": "data:12345", "mark": "own"})
+        self.assertEqual(second["missing"], "image omitted")
 
     def test_a_missing_library_is_named_with_its_package(self):
         with self.assertRaisesRegex(study.MissingError, "apt install python3-torch"):

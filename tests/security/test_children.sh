@@ -40,6 +40,24 @@ done
 hostile "$BIN/ccpack" -o out t.parquet
 [ ! -e planted.txt ] || fail "python3 of the current folder was run"
 
+# What writes pages, which needs no server; its errors and its absence.
+mkdir alone
+cp "$BIN/ccdump" shows.sh alone
+cp alone/shows.sh alone/ccstream-report
+"$TESTBIN/make_scenes" val 3 1 24 few.tar >made.txt
+rm -f environment.txt
+hostile alone/ccdump show few.tar 0 --html page.html
+clean environment.txt "what writes a page"
+for program in "#!/nowhere/python3" ""; do # no interpreter, no program
+    rm alone/ccstream-report
+    [ -z "$program" ] || { echo "$program" >alone/ccstream-report && chmod +x alone/ccstream-report; }
+    expect 69 alone/ccdump stats few.tar --html page.html
+    has err.txt "install Python 3.11 or later"
+    [ "$(wc -l <err.txt)" = 1 ] || fail "more than a line: $(cat err.txt)"
+    [ -z "$program" ] || cmp -s out.txt <("$BIN/ccdump" stats few.tar 2>err.txt) || fail "no numbers without a page"
+done
+[ -z "$(find . -name "*page.html*")" ] || fail "a page without its writer"
+
 # attach, suite and an alias, by the environment of the process that they become.
 if [ -f "$BIN/../python/ccstream/attach.py" ]; then
     mkdir plain

@@ -119,34 +119,16 @@ static enum status put_lines(struct cat *c,
     return STATUS_OK;
 }
 
-/* What does not decode has the reason instead of an image. */
 static enum status put_thumbnail(struct cat *c,
                                  const struct sample_facts *f,
                                  const struct sample_content *content,
                                  struct error *err) {
-    struct byte_buffer uri;
-    struct error why = {0};
-    byte_buffer_init(&uri, 0);
-    json_open_object(&c->line, NULL);
-    json_u64(&c->line, "id", f->id);
-    json_open_array(&c->line, "captions");
-    for (uint32_t k = 0; k < f->caption_count; k++) {
-        json_string_n(&c->line, NULL, content->captions[k].data, content->captions[k].size_bytes);
-    }
-    json_close_array(&c->line);
-    if (thumbnail_make(&uri, c->decoder, (int32_t)c->options->thumbnail, content->image,
-                       f->image_bytes, &why) == STATUS_OK) {
-        json_string_n(&c->line, "thumbnail", (const char *)uri.data, uri.size_bytes);
-    } else {
-        json_string(&c->line, "missing", why.text);
-    }
-    json_close_object(&c->line);
-    byte_buffer_fini(&uri);
-    enum status s = json_writer_status(&c->line, err);
-    THEN(s, put(c, c->line.out.data, c->line.out.size_bytes, err));
-    THEN(s, put(c, "\n", 1, err));
+    thumbnail_write(&c->line, c->decoder, (int32_t)c->options->thumbnail, f, content);
+    json_newline(&c->line);
+    TRY(json_writer_status(&c->line, err));
+    TRY(put(c, c->line.out.data, c->line.out.size_bytes, err));
     json_writer_reset(&c->line);
-    return s;
+    return STATUS_OK;
 }
 
 static enum status put_sample(struct cat *c, const struct sample_facts *f, struct error *err) {

@@ -13,7 +13,7 @@
 #include "tools/cli/cli_text.h"
 #include "tools/cli/output.h"
 #include "tools/cli/path_kind.h"
-#include "tools/inspect/page/page_samples.h"
+#include "tools/inspect/page/page_data.h"
 #include "tools/inspect/state_column.h"
 
 struct options {
@@ -31,8 +31,8 @@ static const char *const side_choices[] = {"text", "image", NULL};
 static const char *const by_choices[] = {"zeta", "log_u", NULL};
 enum { BY_ZETA, BY_LOG_U };
 static const char *const exponential[] = {"popularity", "u"};
-static const char *const largest[] = {"most popular", "largest u"};
-static const char *const smallest[] = {"least popular", "smallest u"};
+static const char *const titles[][2] = {{"most popular", "largest u"},
+                                        {"least popular", "smallest u"}};
 
 static const struct cli_option rows[] = {
     {"side", 0, CLI_ENUM, CLI_FIELD(struct options, side), .choices = side_choices,
@@ -107,7 +107,6 @@ struct report {
     double tau, divisor; /* zeta is in units of tau, log u is a plain logarithm */
     struct source sources[LOADER_MAX_SOURCES];
     uint32_t source_count;
-    struct page page;
     struct json_writer line;
 };
 
@@ -223,40 +222,48 @@ fail:
 
 /* ---- showing ---- */
 
-static enum status show_sample(struct report *r, const struct ranked *x, struct error *err) {
+/* Its caption; "" without one. Borrowed until the next. */
+static enum status read_caption(struct shard_text *out,
+                                const struct report *r,
+                                const struct ranked *x,
+                                struct error *err) {
+    struct input *in = r->sources[x->source].input;
     struct sample_facts f;
-    struct sample_content content;
-    const double popularity = exp((double)x->value / r->divisor); /* or u */
-    const struct source *from = &r->sources[x->source];
-    const bool several = r->source_count > 1;
-    TRY(input_find(from->input, &f, x->id, err));
-    TRY(input_read(from->input, &content, err));
-    const struct shard_text none = {"", 0};
-    const struct shard_text caption =
-        f.caption_count > 0 ? content.captions[x->caption % f.caption_count] : none;
-    if (r->o->html != NULL) {
-        TRY(page_sample(&r->page, from->input, &f,
-                        f.caption_count > 0 ? x->caption % f.caption_count : 0, NULL, err));
-        page_line(&r->page, NULL, "%s%sid %" PRIu64 ", %s %.4g, %s %.5f", several ? from->dir : "",
-                  several ? " " : "", x->id, exponential[r->o->by], popularity,
-                  by_choices[r->o->by], (double)x->value);
-        page_card_end(&r->page);
-    }
-    if (r->o->json) {
-        json_open_object(&r->line, NULL);
-        json_location(&r->line, "dataset", from->dir);
-        json_u64(&r->line, "id", x->id);
-        json_double(&r->line, by_choices[r->o->by], (double)x->value);
-        json_double(&r->line, exponential[r->o->by], popularity);
-        json_string_n(&r->line, "caption", caption.data, caption.size_bytes);
-        json_close_object(&r->line);
-        return cli_put_json(&r->line, err);
-    }
-    printf("%10.4g  %9.5f  %10" PRIu64 "  ", popularity, (double)x->value, x->id);
+    *out = (struct shard_text){"", 0};
+    TRY(input_find(in, &f, x->id, err));
+    return f.caption_count > 0 ? input_caption(in, out, x->caption % f.caption_count, err)
+                               : STATUS_OK;
+}
+
+static double popularity(const struct report *r, const struct ranked *x) { /* or u */
+    return exp((double)x->value / r->divisor);
+}
+
+/* An element of an open array, or a line. */
+static enum status write_sample(struct json_writer *w,
+                                const struct report *r,
+                                const struct ranked *x,
+                                struct error *err) {
+    struct shard_text caption;
+    TRY(read_caption(&caption, r, x, err));
+    json_open_object(w, NULL);
+    json_location(w, "dataset", r->sources[x->source].dir);
+    json_u64(w, "id", x->id);
+    json_double(w, by_choices[r->o->by], (double)x->value);
+    json_double(w, exponential[r->o->by], popularity(r, x));
+    json_string_n(w, "caption", caption.data, caption.size_bytes);
+    json_close_object(w);
+    return STATUS_OK;
+}
+
+static enum status print_sample(const struct report *r, const struct ranked *x, struct error *err) {
+    struct shard_text caption;
+    TRY(read_caption(&caption, r, x, err));
+    printf("%10.4g  %9.5f  %10" PRIu64 "  ", popularity(r, x), (double)x->value, x->id);
     size_t used = 36;
-    if (several) {
-        cli_print(stdout, "%s  ", from->dir);
-        used += strlen(from->dir) + 2;
+    if (r->source_count > 1) {
+        cli_print(stdout, "%s  ", r->sources[x->source].dir);
+        used += strlen(r->sources[x->source].dir) + 2;
     }
     const size_t columns = cli_columns();
     cli_text_put(stdout, caption.data, caption.size_bytes,
@@ -265,75 +272,88 @@ static enum status show_sample(struct report *r, const struct ranked *x, struct 
     return STATUS_OK;
 }
 
-/* `count` samples from `first` on, in steps of `step`. */
-static enum status show_list(struct report *r,
-                             const char *title,
-                             const struct ranked *first,
-                             size_t count,
-                             int step,
-                             struct error *err) {
-    if (!r->o->json) {
-        printf("%s%s\n%10s  %9s          id  %scaption\n", step < 0 ? "\n" : "", title,
-               exponential[r->o->by], by_choices[r->o->by], r->source_count > 1 ? "dataset, " : "");
-    }
-    if (r->o->html != NULL) {
-        page_section(&r->page, title, false);
-        page_images(&r->page, NULL, "cards");
-    }
-    enum status s = STATUS_OK;
-    for (size_t i = 0; i < count && s == STATUS_OK; i++) {
-        s = show_sample(r, first + (ptrdiff_t)i * step, err);
-    }
-    if (r->o->html != NULL) {
-        page_images_end(&r->page);
-    }
-    return s;
+/* Side 0: the i-th largest, 1: the i-th smallest. */
+static const struct ranked *at(const struct ranked *ranked, size_t count, int side, size_t i) {
+    return side == 0 ? &ranked[i] : &ranked[count - 1 - i];
 }
 
-/* What the page is about, and how to read it. */
-static void
-show_head(struct report *r, const struct checkpoint *c, const struct ranked *ranked, size_t count) {
-    const bool text = r->o->side == 0;
-    char dirs[512] = "";
+static enum status
+show(struct report *r, const struct ranked *ranked, size_t count, struct error *err) {
+    for (int side = 0; side < 2; side++) {
+        if (!r->o->json) {
+            printf("%s%s\n%10s  %9s          id  %scaption\n", side > 0 ? "\n" : "",
+                   titles[side][r->o->by], exponential[r->o->by], by_choices[r->o->by],
+                   r->source_count > 1 ? "dataset, " : "");
+        }
+        for (size_t i = 0; i < r->o->top && i < count; i++) {
+            const struct ranked *x = at(ranked, count, side, i);
+            TRY(r->o->json ? write_sample(&r->line, r, x, err) : print_sample(r, x, err));
+            TRY(r->o->json ? cli_put_json(&r->line, err) : STATUS_OK);
+        }
+    }
+    return STATUS_OK;
+}
+
+/* ---- as a page ---- */
+
+/* One list: pairs of a sample and its image. */
+static enum status put_list(struct page_data *d,
+                            const struct report *r,
+                            const struct ranked *ranked,
+                            size_t count,
+                            int side,
+                            struct error *err) {
+    json_open_array(&d->json, NULL);
+    for (size_t i = 0; i < r->o->top && i < count; i++) {
+        const struct ranked *x = at(ranked, count, side, i);
+        struct sample_facts f;
+        json_open_array(&d->json, NULL);
+        TRY(write_sample(&d->json, r, x, err));
+        TRY(input_find(r->sources[x->source].input, &f, x->id, err));
+        TRY(page_data_sample(d, r->sources[x->source].input, &f, err));
+        json_close_array(&d->json);
+    }
+    json_close_array(&d->json);
+    return STATUS_OK;
+}
+
+static enum status put_page_data(struct page_data *d,
+                                 const struct report *r,
+                                 const struct checkpoint *c,
+                                 const struct ranked *ranked,
+                                 size_t count,
+                                 struct error *err) {
+    struct json_writer *j = &d->json;
+    page_data_checkpoint(d, c, r->tau);
+    json_string(j, "side", side_choices[r->o->side]);
+    json_string(j, "by", by_choices[r->o->by]);
+    json_u64(j, "count", count);
+    json_double(j, "least", popularity(r, &ranked[count - 1]));
+    json_double(j, "median", popularity(r, &ranked[count / 2]));
+    json_double(j, "most", popularity(r, &ranked[0]));
+    json_open_array(j, "datasets");
     for (uint32_t i = 0; i < r->source_count; i++) {
-        const size_t used = strlen(dirs);
-        (void)snprintf(dirs + used, sizeof dirs - used, "%s%s", i > 0 ? ", " : "",
-                       r->sources[i].dir);
+        json_location(j, NULL, r->sources[i].dir);
     }
-    page_run_summary(&r->page, c, r->tau, dirs);
-    page_section(&r->page, NULL, false);
-    page_run_last_retrieval(&r->page, c);
-    if (r->o->by == BY_LOG_U) {
-        page_text(&r->page,
-                  "u is the moving-average estimate of how much better other candidates match than "
-                  "the positive: the larger, the harder the sample.");
-    } else {
-        page_text(&r->page,
-                  "The popularity exp(zeta / tau) of a %s is learned: the more %s it matches, the "
-                  "larger it is, and the less the loss repels it from others. (With "
-                  "--zeta-gradient paper it also grows with how well its own pair is fitted, most "
-                  "in small batches.) All start from the same value.",
-                  text ? "caption" : "image", text ? "images" : "captions");
-    }
-    page_text(&r->page, "Among %zu %s the smallest %s is %.4g, the median %.4g, the largest %.4g.",
-              count, text ? "captions" : "images", exponential[r->o->by],
-              exp((double)ranked[count - 1].value / r->divisor),
-              exp((double)ranked[count / 2].value / r->divisor),
-              exp((double)ranked[0].value / r->divisor));
+    json_close_array(j);
+    json_open_array(j, "lists");
+    TRY(put_list(d, r, ranked, count, 0, err));
+    TRY(put_list(d, r, ranked, count, 1, err));
+    json_close_array(j);
+    return STATUS_OK;
 }
 
-static enum status show(struct report *r,
-                        const struct checkpoint *c,
-                        const struct ranked *ranked,
-                        size_t count,
-                        struct error *err) {
-    const size_t top = r->o->top < count ? (size_t)r->o->top : count;
-    if (r->o->html != NULL) {
-        show_head(r, c, ranked, count);
-    }
-    TRY(show_list(r, largest[r->o->by], ranked, top, 1, err));
-    TRY(show_list(r, smallest[r->o->by], ranked + count - 1, top, -1, err));
-    return r->o->html != NULL ? page_end(&r->page, r->o->html, err) : STATUS_OK;
+static enum status write_page(const struct report *r,
+                              const struct checkpoint *c,
+                              const struct ranked *ranked,
+                              size_t count,
+                              struct error *err) {
+    struct page_data d;
+    TRY(page_data_begin(&d, r->o->html, err));
+    enum status s = put_page_data(&d, r, c, ranked, count, err);
+    THEN(s, page_data_write(&d, err));
+    page_data_fini(&d);
+    return s;
 }
 
 static enum status rank_and_show(struct report *r,
@@ -347,7 +367,10 @@ static enum status rank_and_show(struct report *r,
     r->divisor = r->o->by == BY_ZETA ? r->tau : 1.0;
     TRY(open_sources(r, c, dirs, dir_count, err));
     enum status s = rank_samples(&ranked, &count, c, r, err);
-    THEN(s, show(r, c, ranked, count, err));
+    THEN(s, show(r, ranked, count, err));
+    if (s == STATUS_OK && r->o->html != NULL) {
+        s = write_page(r, c, ranked, count, err);
+    }
     free(ranked);
     return s;
 }
@@ -359,16 +382,13 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct report r = {.o = o, .tau = o->tau};
     struct remote_choice remote = o->remote;
     samples_signals();
-    TRY(output_check_file(o->html, o->force, err));
+    TRY(page_check(o->html, o->force, err));
     remote.only = o->only.count > 0 ? &o->only : NULL;
     TRY(remote_choice_use(&remote, err));
     TRY(path_check_checkpoint(a->items[0], err));
     TRY(checkpoint_open_state(&c, file_posix(), a->items[0], err));
-    page_begin(&r.page, cli_format("%s of %s", o->by == BY_ZETA ? "Popularity" : "Estimates u",
-                                   o->side == 0 ? "captions" : "images"));
     json_writer_init(&r.line, 0);
     const enum status s = rank_and_show(&r, c, a->items + 1, a->count - 1, err);
-    page_fini(&r.page);
     json_writer_fini(&r.line);
     for (uint32_t i = 0; i < r.source_count; i++) {
         input_close(r.sources[i].input);

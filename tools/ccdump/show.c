@@ -2,16 +2,13 @@
  * ccdump show: one sample for a person to look at: facts, captions, metadata; its image as a
  * file or on a page.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/base/file_io.h"
-#include "formats/json/json_reader.h"
 #include "tools/ccdump/ccdump_internal.h"
 #include "tools/cli/output.h"
-#include "tools/inspect/page/page.h"
+#include "tools/inspect/page/page_data.h"
 
 struct options {
     uint64_t id;
@@ -55,98 +52,43 @@ static const struct cli_program program = {
                           "ccdump show cc3m 12 --html samples.html --count 20"),
 };
 
-/* ---- on a page ---------------------------------------------------------------------------------
- */
+/* ---- on a page ------------------------------------------------------------------------------- */
 
-static const char *image_text(const struct sample_facts *f) {
-    return cli_format("%" PRIu32 " x %" PRIu32 " %s, %s%s%s", f->width_px, f->height_px,
-                      image_format_name(f->format), cli_format_bytes(f->image_bytes),
-                      (f->flags & SHARD_FLAG_REENCODED) != 0 ? ", re-encoded by the packer" : "",
-                      (f->flags & SHARD_FLAG_UNCHECKED) != 0 ? ", not decoded by the packer" : "");
-}
-
-enum { IMAGE_PX = 320, IMAGES_UNTIL_BYTES = 920 << 10, TEXT_CHARACTERS = 4000 };
-
-static void
-put_facts(struct page *p, const struct sample_facts *f, const struct sample_content *content) {
-    json_open_array(page_json(p), "facts");
-    page_fact(p, "key", content->key);
-    if (f->image_bytes > 0) {
-        page_fact(p, "image", image_text(f));
-    }
-    if (f->label != SHARD_NO_LABEL) {
-        const char *name = f->class_name != NULL ? f->class_name : "";
-        page_fact(p, "label", cli_format("%" PRId32 " %.120s", f->label, name));
-    }
-    if (f->problem != NULL) {
-        page_fact(p, "cannot be packed", f->problem);
-    }
-    page_fact(p, "file", f->file);
-    page_fact(p, "byte", cli_format("%" PRIu64, f->offset));
-    page_fact(p, "xxh64", cli_format("%016" PRIx64, f->image_hash));
-    json_close_array(page_json(p));
-}
-
-/* Metadata that are not a JSON object are shown as they are. */
-static void put_metadata(struct page *p, struct shard_text json) {
-    struct json_document *d = NULL;
-    if (json.data == NULL) {
-        return;
-    }
-    page_item(p, "facts", "Metadata");
-    if (json_document_parse(&d, "meta", json.data, json.size_bytes, NULL) == STATUS_OK &&
-        json_value_is_object(json_document_root(d))) {
-        page_value(p, "object", json_document_root(d));
-    } else {
-        json_open_object(page_json(p), "object");
-        page_excerpt(p, "text", json, TEXT_CHARACTERS);
-        json_close_object(page_json(p));
-    }
-    json_close_object(page_json(p));
-    json_document_destroy(d);
-}
-
-static enum status
-put_card(struct page *p, struct input *in, const struct sample_facts *f, struct error *err) {
+/* For the current sample, with facts `first`, and up to count - 1 after it. */
+static enum status put_samples(struct page_data *d,
+                               struct input *in,
+                               const struct sample_facts *first,
+                               uint64_t count,
+                               struct error *err) {
+    struct sample_facts f = *first;
     struct sample_content content;
-    TRY(input_read(in, &content, err));
-    page_section(p, cli_format("Sample %" PRIu64, f->id), false);
-    page_images(p, NULL, "wide");
-    page_card(p, NULL, content.image, f->image_bytes,
-              f->caption_count > 0 ? content.captions[0] : (struct shard_text){"", 0});
-    put_facts(p, f, &content);
-    for (uint32_t k = 1; k < f->caption_count; k++) {
-        page_line(p, NULL, "%.*s", page_excerpt_bytes(content.captions[k], TEXT_CHARACTERS),
-                  content.captions[k].data);
+    enum status s = STATUS_OK;
+    json_location(&d->json, "input", in->path);
+    json_open_array(&d->json, "samples");
+    for (uint64_t i = 1; i <= count && s == STATUS_OK; i++) {
+        TRY(input_read(in, &content, err));
+        json_open_array(&d->json, NULL);
+        TRY(sample_write(&d->json, in, &f, &content, err));
+        TRY(page_data_sample(d, in, &f, err));
+        json_close_array(&d->json);
+        s = i < count ? input_next(in, &f, err) : STATUS_OK;
     }
-    page_card_end(p);
-    page_images_end(p);
-    put_metadata(p, content.json);
-    return STATUS_OK;
+    json_close_array(&d->json);
+    return s == STATUS_END ? STATUS_OK : s;
 }
 
-/* Writes `path` for the current sample, with facts `first`, and up to count - 1 after it. Images
- * that the page has no room for are omitted. */
 static enum status write_page(const char *path,
                               struct input *in,
                               const struct sample_facts *first,
                               uint64_t count,
                               struct error *err) {
-    struct page p;
-    struct sample_facts f = *first;
-    enum status s = STATUS_OK;
-    page_begin(&p, in->path);
-    p.image_px = IMAGE_PX;
-    p.images_until_bytes = IMAGES_UNTIL_BYTES;
-    p.caption_characters = TEXT_CHARACTERS;
-    for (uint64_t i = 0; i < count && s == STATUS_OK; i++) {
-        s = i > 0 ? input_next(in, &f, err) : STATUS_OK;
-        THEN(s, put_card(&p, in, &f, err));
-    }
-    if (s == STATUS_OK || s == STATUS_END) {
-        s = page_end(&p, path, err);
-    }
-    page_fini(&p);
+    enum { IMAGE_PX = 320 };
+    struct page_data d;
+    TRY(page_data_begin(&d, path, err));
+    d.image_px = IMAGE_PX;
+    enum status s = put_samples(&d, in, first, count, err);
+    THEN(s, page_data_write(&d, err));
+    page_data_fini(&d);
     return s;
 }
 
@@ -197,7 +139,7 @@ check_outputs(const struct options *o, const struct cli_arguments *a, struct err
             "--html excludes --json and --image");
     FAIL_IF(o->html == NULL && cli_given(&program, a, "count"), err, STATUS_USAGE,
             "--count needs --html");
-    TRY(output_check_file(o->html, o->force, err));
+    TRY(page_check(o->html, o->force, err));
     TRY(output_check_file(o->image, o->force, err));
     if (o->image == NULL || strcmp(o->image, "-") != 0) {
         return STATUS_OK;

@@ -10,6 +10,7 @@
 #include "formats/base/utf8.h"
 #include "tools/ccdump/stats_internal.h"
 #include "tools/cli/output.h"
+#include "tools/inspect/page/page_data.h"
 
 static const struct cli_option rows[] = {
     {"bins", 0, CLI_U64, CLI_FIELD(struct stats_options, bins), .min = "1", .max = "20",
@@ -38,15 +39,15 @@ static const struct cli_program program = {
         "counts, with or without a caption. 'ccdump find --hash' lists the images of "
         "largest_hash, 'ccdump verify' explains problems.")};
 
-const struct stats_measure_name stats_measures[STATS_MEASURES] = {
-    [WIDTH] = {"width", "width, pixels"},
-    [HEIGHT] = {"height", "height, pixels"},
-    [SHORT_SIDE] = {"short_side", "shorter side, pixels"},
-    [ASPECT] = {"aspect", "width / height"},
-    [IMAGE_BYTES] = {"image_bytes", "bytes per image"},
-    [CAPTIONS] = {"captions", "captions per sample"},
-    [CAPTION_CHARACTERS] = {"caption_characters", "characters per caption"},
-    [CAPTION_WORDS] = {"caption_words", "words per caption"},
+const char *const stats_names[STATS_MEASURES] = {
+    [WIDTH] = "width",
+    [HEIGHT] = "height",
+    [SHORT_SIDE] = "short_side",
+    [ASPECT] = "aspect",
+    [IMAGE_BYTES] = "image_bytes",
+    [CAPTIONS] = "captions",
+    [CAPTION_CHARACTERS] = "caption_characters",
+    [CAPTION_WORDS] = "caption_words",
 };
 
 static double scale_of(enum stats_measure m) {
@@ -176,10 +177,9 @@ static const char *class_name(const struct stats *s, uint64_t label) {
     return input_class_name(s->input, (int32_t)label);
 }
 
-/* ---- as JSON or text
- * --------------------------------------------------------------------------------- */
+/* ---- as JSON or text ------------------------------------------------------------------------- */
 
-static void write_number(struct json_writer *w, const char *key, enum stats_measure m, uint64_t v) {
+void stats_number(struct json_writer *w, const char *key, enum stats_measure m, uint64_t v) {
     if (m == ASPECT) {
         json_double(w, key, (double)v / STATS_ASPECT_SCALE);
     } else {
@@ -191,17 +191,17 @@ static void write_measure(struct json_writer *w, const struct stats *s, enum sta
     const struct tally *t = &s->tallies[m];
     struct tally_histogram h;
     tally_histogram(&h, t, s->options->bins);
-    json_open_object(w, stats_measures[m].name);
+    json_open_object(w, stats_names[m]);
     json_u64(w, "count", t->count);
     if (t->count > 0) {
-        write_number(w, "min", m, t->entries[0].value);
+        stats_number(w, "min", m, t->entries[0].value);
         json_double(w, "mean", t->sum / (double)t->count / scale_of(m));
-        write_number(w, "median", m, tally_quantile(t, 0.5));
-        write_number(w, "max", m, t->entries[t->used - 1].value);
+        stats_number(w, "median", m, tally_quantile(t, 0.5));
+        stats_number(w, "max", m, t->entries[t->used - 1].value);
     }
     json_open_array(w, "edges");
     for (size_t i = 0; h.bin_count > 0 && i <= h.bin_count; i++) {
-        write_number(w, NULL, m, h.edges[i]);
+        stats_number(w, NULL, m, h.edges[i]);
     }
     json_close_array(w);
     json_u64s(w, "counts", h.counts, h.bin_count);
@@ -223,37 +223,41 @@ static void write_labels(struct json_writer *w, const struct stats *s) {
     json_close_array(w);
 }
 
+void stats_write(struct json_writer *w, const struct stats *s) {
+    json_u64(w, "samples", s->samples);
+    json_u64(w, "problems", s->problems);
+    json_u64(w, "imageless", s->imageless);
+    json_u64(w, "texts", s->tallies[CAPTION_WORDS].count);
+    for (int m = 0; m < STATS_MEASURES; m++) {
+        write_measure(w, s, (enum stats_measure)m);
+    }
+    json_open_object(w, "formats");
+    for (int i = 0; i < STATS_FORMATS; i++) {
+        if (s->formats[i] > 0) {
+            json_u64(w, image_format_name((enum image_format)i), s->formats[i]);
+        }
+    }
+    json_close_object(w);
+    json_u64(w, "size_unknown", s->size_unknown);
+    json_u64(w, "reencoded", s->reencoded);
+    json_u64(w, "unchecked", s->unchecked);
+    json_open_object(w, "duplicates");
+    json_u64(w, "samples", s->duplicates);
+    json_u64(w, "groups", s->duplicate_groups);
+    json_u64(w, "largest", s->groups[0].samples);
+    if (s->groups[0].samples > 0) {
+        json_hex64(w, "largest_hash", s->groups[0].hash);
+    } else {
+        json_null(w, "largest_hash");
+    }
+    json_close_object(w);
+    write_labels(w, s);
+}
+
 static enum status print(const struct stats *s, struct error *err) {
     struct json_writer w;
     cli_begin_json(&w);
-    json_u64(&w, "samples", s->samples);
-    json_u64(&w, "problems", s->problems);
-    json_u64(&w, "imageless", s->imageless);
-    json_u64(&w, "texts", s->tallies[CAPTION_WORDS].count);
-    for (int m = 0; m < STATS_MEASURES; m++) {
-        write_measure(&w, s, (enum stats_measure)m);
-    }
-    json_open_object(&w, "formats");
-    for (int i = 0; i < STATS_FORMATS; i++) {
-        if (s->formats[i] > 0) {
-            json_u64(&w, image_format_name((enum image_format)i), s->formats[i]);
-        }
-    }
-    json_close_object(&w);
-    json_u64(&w, "size_unknown", s->size_unknown);
-    json_u64(&w, "reencoded", s->reencoded);
-    json_u64(&w, "unchecked", s->unchecked);
-    json_open_object(&w, "duplicates");
-    json_u64(&w, "samples", s->duplicates);
-    json_u64(&w, "groups", s->duplicate_groups);
-    json_u64(&w, "largest", s->groups[0].samples);
-    if (s->groups[0].samples > 0) {
-        json_hex64(&w, "largest_hash", s->groups[0].hash);
-    } else {
-        json_null(&w, "largest_hash");
-    }
-    json_close_object(&w);
-    write_labels(&w, s);
+    stats_write(&w, s);
     return end_result(&w, s->options->json, err);
 }
 
@@ -261,14 +265,16 @@ static enum status print(const struct stats *s, struct error *err) {
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     struct stats s = {.options = options, .hashes.max_bytes = SIZE_MAX};
-    TRY(output_check_file(s.options->html, s.options->force, err));
+    FAIL_IF(s.options->html != NULL && strcmp(a->items[0], "-") == 0, err, STATUS_USAGE,
+            "--html reads the input twice: name a file");
+    TRY(page_check(s.options->html, s.options->force, err));
     TRY(remote_choice_use(&s.options->choice.remote, err));
     TRY(input_open(&s.input, a->items[0], err));
     enum status status = count_all(&s, err);
+    THEN(status, print(&s, err));
     if (status == STATUS_OK && s.options->html != NULL) {
         status = stats_page_write(&s, err);
     }
-    THEN(status, print(&s, err));
     for (int i = 0; i < STATS_MEASURES; i++) {
         tally_fini(&s.tallies[i]);
     }

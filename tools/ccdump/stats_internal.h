@@ -35,14 +35,9 @@ enum {
     STATS_ASPECT_SCALE = 1000,
     STATS_FORMATS = 5,
     STATS_GROUPS = 6,
-    STATS_LABEL_BYTES = 100,
-    STATS_LINE_BYTES = 512,
 };
 
-struct stats_measure_name {
-    const char *name, *title; /* the key of --json; for people */
-};
-extern const struct stats_measure_name stats_measures[STATS_MEASURES];
+extern const char *const stats_names[STATS_MEASURES]; /* keys of --json */
 
 struct stats {
     const struct stats_options *options;
@@ -65,8 +60,11 @@ struct stats {
 uint64_t stats_aspect(const struct sample_facts *f);
 uint64_t stats_words(const struct shard_text *text, uint64_t *characters);
 
-/* Writes options->html, of counted stats. Reads the collection once more, for its images: USAGE
- * where it comes from a pipe. */
+/* A number in the measure's unit; the members of --json. */
+void stats_number(struct json_writer *w, const char *key, enum stats_measure m, uint64_t v);
+void stats_write(struct json_writer *w, const struct stats *s);
+
+/* Writes options->html, of counted stats. Reads the collection once more, for its images. */
 enum status stats_page_write(struct stats *s, struct error *err);
 
 #endif

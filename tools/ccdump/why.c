@@ -14,6 +14,7 @@
 #include "tools/cli/output.h"
 #include "tools/cli/path_kind.h"
 #include "tools/inspect/eval_common.h"
+#include "tools/inspect/page/page_data.h"
 #include "tools/inspect/run_order.h"
 #include "tools/inspect/state_column.h"
 
@@ -310,10 +311,8 @@ static enum status collect(struct why *w, const struct options *o, struct error 
         TRY(input_read(w->input, &content, err));
         TRY(sample_write_image(o->image, &f, &content, err));
     }
-    if (o->html != NULL) {
-        TRY(why_write_page(w, o->html, err));
-    }
-    return why_print(w, o->json, err);
+    TRY(why_print(w, o->json, err));
+    return o->html != NULL ? why_write_page(w, o->html, err) : STATUS_OK;
 }
 
 static enum status open_and_collect(struct why *w, const struct options *o, struct error *err) {
@@ -335,7 +334,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     samples_signals();
     FAIL_IF(!cli_parse_u64(a->items[2], CLI_UNIT_NONE, &id), err, STATUS_USAGE,
             "'%s' is not an id: ids are whole numbers", a->items[2]);
-    TRY(output_check_file(o->html, o->force, err));
+    TRY(page_check(o->html, o->force, err));
     TRY(output_check_file(o->image, o->force, err));
     struct remote_choice remote = o->remote;
     struct cli_list data = o->data; /* the run may name further ones */

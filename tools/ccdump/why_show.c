@@ -7,21 +7,19 @@
 #include <string.h>
 
 #include "tools/ccdump/why_internal.h"
-#include "tools/inspect/page/page_samples.h"
-
-enum { SHOWN_VISITS = 8 };
+#include "tools/inspect/page/page_data.h"
 
 /* The lists in the order in which they are shown. */
 enum { LISTS = 3 };
 struct shown_list {
-    const char *key, *title, *value;
+    const char *key, *value;
     const struct why_list *list;
 };
 
 static void lists_of(struct shown_list out[LISTS], const struct why *w) {
-    out[0] = (struct shown_list){"nearest_by_zeta", "nearest by zeta", "zeta", &w->zeta};
-    out[1] = (struct shown_list){"nearest_images", "nearest images", "cosine", &w->images};
-    out[2] = (struct shown_list){"nearest_texts", "nearest captions", "cosine", &w->texts};
+    out[0] = (struct shown_list){"nearest_by_zeta", "zeta", &w->zeta};
+    out[1] = (struct shown_list){"nearest_images", "cosine", &w->images};
+    out[2] = (struct shown_list){"nearest_texts", "cosine", &w->texts};
 }
 
 /* The neighbour's caption; of an image its first, "" without one. Borrowed until the next. */
@@ -36,13 +34,7 @@ static enum status read_caption(const struct why *w,
                                          : STATUS_OK;
 }
 
-/* Which visits the page shows: the last ones. */
-static size_t first_shown(const struct why *w) {
-    return w->visit_count > SHOWN_VISITS ? w->visit_count - SHOWN_VISITS : 0;
-}
-
-/* ---- as JSON or text
- * --------------------------------------------------------------------------------- */
+/* ---- as JSON or text ------------------------------------------------------------------------- */
 
 static void write_visits(struct json_writer *j, const struct why *w) {
     if (w->no_visits[0] != '\0') {
@@ -153,93 +145,29 @@ enum status why_print(const struct why *w, bool json, struct error *err) {
 
 /* ---- as a page ------------------------------------------------------------------------------- */
 
-static enum status
-put_card(struct page *p, const struct why *w, const struct why_near *x, struct error *err) {
-    struct sample_facts f;
-    TRY(input_find(w->input, &f, x->id, err));
-    TRY(page_sample(p, w->input, &f, x->caption, x->id == w->id ? "own" : NULL, err));
-    if (!isnan(x->value)) {
-        page_line(p, NULL, "id %" PRIu64 ", %.5f%s", x->id, x->value,
-                  x->id == w->id ? ", its own" : "");
-    }
-    page_card_end(p);
-    return STATUS_OK;
-}
-
-static void put_steps(struct page *p, const struct why *w) {
-    char text[1024];
-    size_t used = (size_t)snprintf(text, sizeof text, "Seen %zu times", w->visit_count);
-    if (w->no_visits[0] != '\0') {
-        page_text(p, "Steps that are not known: %s.", w->no_visits);
-    }
-    if (w->steps_per_epoch == 0) {
-        return;
-    }
-    for (size_t i = first_shown(w); i < w->visit_count + w->next_count; i++) {
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%" PRIu64,
-                                 i == w->visit_count   ? "; next in steps "
-                                 : i == first_shown(w) ? ", last in steps "
-                                                       : ", ",
-                                 w->visits[i].global_step);
-    }
-    page_text(p, "%s.", text);
-}
-
-static void put_columns(struct page *p, const struct why *w) {
-    static const char *const heads[] = {"column", "value", "percentile"};
-    const char *cells[WHY_MAX_COLUMNS * 3];
-    char texts[WHY_MAX_COLUMNS][2][48];
-    for (size_t i = 0; i < w->column_count; i++) {
-        const struct why_column *c = &w->columns[i];
-        (void)snprintf(texts[i][0], sizeof texts[i][0], c->visited ? "%.6g" : "not visited",
-                       c->value);
-        (void)snprintf(texts[i][1], sizeof texts[i][1], "%.1f %% of %" PRIu64,
-                       100.0 * (double)c->below / (double)c->count, c->count);
-        cells[3 * i] = c->name;
-        cells[3 * i + 1] = texts[i][0];
-        cells[3 * i + 2] = c->visited ? texts[i][1] : "";
-    }
-    page_table(p,
-               &(struct page_table){"What the loss keeps of it", heads, 3, cells, w->column_count});
-}
-
-static enum status make_page(struct page *p, const struct why *w, struct error *err) {
-    static const char *const names[] = {"dataset", "run", "steps"};
-    const struct why_near own = {.id = w->id, .value = (double)NAN};
+static enum status put_page_data(struct page_data *d, const struct why *w, struct error *err) {
+    uint64_t ids[1 + LISTS * WHY_MAX_NEAR] = {w->id};
+    size_t count = 1;
     struct shown_list lists[LISTS];
     lists_of(lists, w);
-    const char *steps = cli_format("%" PRIu64, checkpoint_position(w->checkpoint)->step);
-    page_summary(p, &(struct page_table){.columns = names,
-                                         .column_count = 3,
-                                         .cells = (const char *const[]){w->dataset, w->run, steps},
-                                         .row_count = 1});
-    page_section(p, NULL, false);
-    page_images(p, NULL, "wide");
-    enum status s = put_card(p, w, &own, err);
-    page_images_end(p);
-    put_steps(p, w);
-    put_columns(p, w);
-    for (int i = 0; i < LISTS && s == STATUS_OK; i++) {
-        const struct why_list *l = lists[i].list;
-        page_section(p, cli_format("N%s", lists[i].title + 1), false);
-        page_text(p, "%s",
-                  l->none[0] != '\0' ? l->none
-                  : i == 0           ? "With the zeta of their caption (text.zeta)."
-                                     : "With cosine similarity to the image.");
-        page_images(p, NULL, "cards");
-        for (size_t k = 0; k < l->count && s == STATUS_OK; k++) {
-            s = put_card(p, w, &l->items[k], err);
+    for (int i = 0; i < LISTS; i++) {
+        for (size_t k = 0; k < lists[i].list->count; k++) {
+            ids[count++] = lists[i].list->items[k].id;
         }
-        page_images_end(p);
     }
-    return s;
+    json_location(&d->json, "run", w->run);
+    json_location(&d->json, "dataset", w->dataset);
+    json_open_object(&d->json, "why");
+    TRY(write_json(&d->json, w, err));
+    json_close_object(&d->json);
+    return page_data_samples(d, "images", w->input, ids, count, err);
 }
 
 enum status why_write_page(const struct why *w, const char *path, struct error *err) {
-    struct page p;
-    page_begin(&p, cli_format("Sample %" PRIu64, w->id));
-    enum status s = make_page(&p, w, err);
-    THEN(s, page_end(&p, path, err));
-    page_fini(&p);
+    struct page_data d;
+    TRY(page_data_begin(&d, path, err));
+    enum status s = put_page_data(&d, w, err);
+    THEN(s, page_data_write(&d, err));
+    page_data_fini(&d);
     return s;
 }

@@ -3,10 +3,11 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "tools/ccstream_eval/ccstream_eval_internal.h"
 #include "tools/cli/output.h"
-#include "tools/inspect/page/page_samples.h"
+#include "tools/inspect/page/page_data.h"
 #include "train/eval/examples.h"
 #include "train/eval/retrieval.h"
 
@@ -62,107 +63,60 @@ static void print_text(const struct retrieval_result *r) {
 
 /* ---- the page ---- */
 
-/* The examples as JSON. */
-static enum status find(struct json_document **out,
-                        const struct eval *eval,
-                        const struct embeddings *e,
-                        bool by_caption,
-                        int64_t count,
-                        struct error *err) {
-    struct examples found = {0};
-    struct json_writer j;
-    TRY(examples_find(&found, eval->dev, e, by_caption, count, err));
-    json_writer_init(&j, 0);
-    examples_write_json(&j, NULL, &found, e);
-    enum status s = json_writer_status(&j, err);
-    THEN(s, json_document_parse(out, "examples", j.out.data, j.out.size_bytes, err));
-    json_writer_fini(&j);
-    examples_fini(&found);
-    return s;
-}
-
-static enum status show_side(struct page *p,
-                             struct input *in,
-                             const struct json_value *queries,
-                             bool by_caption,
-                             struct error *err) {
-    const size_t count = json_value_count(queries);
-    size_t found = 0;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t rank = 0;
-        found += json_value_u64(json_value_get(json_value_at(queries, i), "rank"), &rank) &&
-                 rank <= EXAMPLES_FOUND;
+/* Up to `count` captions, or images, spread evenly over the dataset, and what they find; adds the
+ * ids of all of them. */
+static enum status put_examples(struct page_data *d,
+                                struct device *dev,
+                                const struct embeddings *e,
+                                bool by_caption,
+                                int64_t count,
+                                uint64_t **ids,
+                                struct error *err) {
+    struct examples x = {0};
+    TRY(examples_find(&x, dev, e, by_caption, count, err));
+    examples_write_json(&d->json, by_caption ? "t2i" : "i2t", &x, e);
+    for (int64_t i = 0; i < x.count; i++) {
+        const struct example *q = &x.items[i];
+        *(*ids)++ = e->sample_ids[by_caption ? e->owner[q->query] : q->query];
+        for (int64_t k = 0; k < x.found_count; k++) {
+            *(*ids)++ = e->sample_ids[by_caption ? q->found[k] : e->owner[q->found[k]]];
+        }
     }
-    page_section(
-        p, by_caption ? "Captions and the images they find" : "Images and the captions they find",
-        false);
-    for (int part = 0; part < 2; part++) {
-        page_text(p, "%s: %zu of %zu examples. The right %s is %s the first %d.",
-                  part == 0 ? "Found" : "Missed", part == 0 ? found : count - found, count,
-                  by_caption ? "image" : "caption", part == 0 ? "among" : "not among",
-                  (int)EXAMPLES_FOUND);
-        TRY(page_queries(
-            p, in,
-            &(struct page_queries){.all = queries,
-                                   .by_caption = by_caption,
-                                   .first_rank = part == 0 ? 0 : EXAMPLES_FOUND + 1,
-                                   .last_rank = part == 0 ? EXAMPLES_FOUND : UINT64_MAX},
-            err));
-    }
+    examples_fini(&x);
     return STATUS_OK;
 }
 
-static enum status show(struct page *p,
-                        struct input *in,
-                        const struct eval *eval,
-                        const struct embeddings *e,
-                        const struct retrieval_result *recalls,
-                        int64_t examples,
-                        struct error *err) {
-    enum status s = STATUS_OK;
-    double tau = 0.0;
-    (void)checkpoint_choose_tau(eval->checkpoint, &tau, NULL); /* 0: an old file without it */
-    page_run_summary(p, eval->checkpoint, tau, in->path);
-    page_section(p, "Recall", false);
-    page_run_retrieval(p, recalls);
-    page_text(p,
-              "R@k: fraction of queries whose correct match ranks in the top k. The number beside "
-              "a mark is the score, the cosine of the two embeddings: 1 is the same direction, 0 "
-              "unrelated, -1 opposite. \xE2\x9C\x93 is the pair of the dataset; every other image "
-              "or caption counts as incorrect, \xE2\x9C\x97, even where it reads the same.");
-    for (int side = 0; side < 2 && s == STATUS_OK; side++) {
-        struct json_document *queries = NULL;
-        s = find(&queries, eval, e, side == 0, examples, err);
-        THEN(s, show_side(p, in, json_document_root(queries), side == 0, err));
-        json_document_destroy(queries);
-    }
-    return s;
-}
-
-/* Writes `path`: for `examples` captions and as many images, spread evenly over the dataset, the
- * EXAMPLES_FOUND nearest of the other kind. */
-static enum status write_page(const char *path,
-                              const struct eval *eval,
-                              const char *dataset_dir,
-                              const struct embeddings *e,
-                              const struct retrieval_result *recalls,
-                              int64_t examples,
-                              struct error *err) {
-    struct page p;
+static enum status put_page_data(struct page_data *d,
+                                 const struct eval *eval,
+                                 const struct options *o,
+                                 const struct embeddings *e,
+                                 const struct retrieval_result *recalls,
+                                 struct error *err) {
     struct input *in = NULL;
-    TRY(input_open(&in, dataset_dir, err));
-    page_begin(&p, "What captions and images find");
-    enum status s = show(&p, in, eval, e, recalls, examples, err);
-    THEN(s, page_end(&p, path, err));
-    page_fini(&p);
+    double tau = 0.0;
+    uint64_t *ids = calloc(2 * o->examples * (1 + EXAMPLES_FOUND), sizeof *ids);
+    uint64_t *end = ids;
+    TRY_MEMORY(ids, err, "out of memory for a page");
+    (void)checkpoint_choose_tau(eval->checkpoint, &tau, NULL); /* 0: an old file without it */
+    page_data_checkpoint(d, eval->checkpoint, tau);
+    json_location(&d->json, "dataset", o->common.data);
+    retrieval_write_json(&d->json, "retrieval", recalls);
+    enum status s = put_examples(d, eval->dev, e, true, (int64_t)o->examples, &end, err);
+    THEN(s, put_examples(d, eval->dev, e, false, (int64_t)o->examples, &end, err));
+    THEN(s, input_open(&in, o->common.data, err));
+    THEN(s, page_data_samples(d, "images", in, ids, (size_t)(end - ids), err));
     input_close(in);
+    free(ids);
     return s;
 }
 
 /* ---- the numbers ---- */
 
-static enum status
-compute(struct retrieval_result *out, struct eval *e, const struct options *o, struct error *err) {
+static enum status compute(struct retrieval_result *out,
+                           struct page_data *page,
+                           struct eval *e,
+                           const struct options *o,
+                           struct error *err) {
     struct embeddings found;
     struct embed_options how = eval_embed_options(e, &o->common);
     how.texts = true;
@@ -170,9 +124,22 @@ compute(struct retrieval_result *out, struct eval *e, const struct options *o, s
     enum status s = retrieval_ranks(out, e->dev, found.images, found.images_count, found.texts,
                                     found.texts_count, found.owner, found.embed_dim, err);
     if (s == STATUS_OK && o->html != NULL) {
-        s = write_page(o->html, e, o->common.data, &found, out, (int64_t)o->examples, err);
+        s = put_page_data(page, e, o, &found, out, err);
     }
     embeddings_fini(&found);
+    return s;
+}
+
+static enum status print(const struct retrieval_result *r, bool json, struct error *err) {
+    struct json_writer w;
+    if (!json) {
+        print_text(r);
+        return STATUS_OK;
+    }
+    json_writer_init(&w, 0);
+    retrieval_write_json(&w, NULL, r);
+    const enum status s = cli_put_json(&w, err);
+    json_writer_fini(&w);
     return s;
 }
 
@@ -180,20 +147,19 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct options *o = options;
     struct eval e;
     struct retrieval_result result;
-    TRY(output_check_file(o->html, o->force, err));
-    TRY(eval_open(&e, a->items[0], &o->common, err));
-    enum status s = compute(&result, &e, o, err);
-    eval_close(&e);
-    TRY(s);
-    if (!o->common.json) {
-        print_text(&result);
-        return STATUS_OK;
+    struct page_data page;
+    TRY(page_check(o->html, o->force, err));
+    TRY(page_data_begin(&page, o->html, err));
+    enum status s = eval_open(&e, a->items[0], &o->common, err);
+    if (s == STATUS_OK) {
+        s = compute(&result, &page, &e, o, err);
+        eval_close(&e);
     }
-    struct json_writer w;
-    json_writer_init(&w, 0);
-    retrieval_write_json(&w, NULL, &result);
-    s = cli_put_json(&w, err);
-    json_writer_fini(&w);
+    THEN(s, print(&result, o->common.json, err));
+    if (s == STATUS_OK && o->html != NULL) {
+        s = page_data_write(&page, err);
+    }
+    page_data_fini(&page);
     return s;
 }
 

@@ -97,9 +97,9 @@ def write(path: Path, data: bytes) -> None:
 
 
 def _finite(value: Any, text: Callable[[str], str] = str) -> Any:
-    """For JSON: plain numbers, None for those that are not finite, no members that begin with "_"; texts by `text`."""
+    """For JSON: plain numbers, None for those that are not finite; texts by `text`."""
     if isinstance(value, dict):
-        return {text(str(k)): _finite(v, text) for k, v in value.items() if not str(k).startswith("_")}
+        return {text(str(k)): _finite(v, text) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_finite(v, text) for v in value]
     if hasattr(value, "tolist"):  # of NumPy
@@ -111,8 +111,15 @@ def _finite(value: Any, text: Callable[[str], str] = str) -> Any:
     return value
 
 
+def _public(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _public(v) for k, v in value.items() if not str(k).startswith("_")}
+    return [_public(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
 def json_text(value: Any) -> str:
-    return json.dumps(_finite(value), separators=(",", ":")) + "\n"
+    """Of a study's result: without members that begin with "_"."""
+    return json.dumps(_finite(_public(value)), separators=(",", ":")) + "\n"
 
 
 # ---- texts of strangers
@@ -314,6 +321,17 @@ def plain_figure(item: Item) -> str:
             f'<text x="{left}" y="12">{_escaped(item["y"]["title"])}</text>'
             f'<text x="{left}" y="{height - 8}">{_escaped(item["x"]["title"])} {min(xs):.4g} to {max(xs):.4g}</text>'
             f"{lines}</svg></figure>\n")
+
+
+def plain_bars(item: Item) -> str:
+    """Horizontal bars without the viewer."""
+    names, values = item["series"][0]["x"], item["series"][0]["y"]
+    row, left, most = 20, 120, max(values, default=0)
+    bars = "".join(f'<text y="{row * i + 14}">{_escaped(name)}</text><rect x="{left}" y="{row * i}" width="{width:.1f}" '
+                   f'height="{row - 3}" fill="var(--c1)"/><text x="{left + width + 5:.1f}" y="{row * i + 14}">{value:.6g}</text>'
+                   for i, (name, value) in enumerate(zip(names, values)) for width in [400 * value / most if most else 0])
+    return (f'<figure class="plain"><figcaption>{_escaped(item["title"])}</figcaption><svg viewBox="0 0 640 {row * len(names)}" '
+            f'font-size="13" fill="currentColor">{bars}</svg></figure>\n')
 
 
 def page_html(generator: str, title: str, table: Table, sections: list[Section], plain: str, note: str = "",

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import page as pages
+from .cards import CAPTION_CHARACTERS, Cards, caption_of, images
 from .run_log import SERIES, Column, Points, RunLog, member, name_apart, number
 from .study import (Column as TableColumn, Item, Option, Options, Section, StudyError, Table,
                     UsageError, axis, found, start, table_item)
@@ -68,7 +69,6 @@ _LINE_POINTS = 240
 _MAX_RIDGES = 10
 _IMAGE_PX = 128
 _IMAGES_UNTIL_BYTES = 900 << 10  # of a page
-_CAPTION_CHARACTERS = 240
 _EXTREMES = 6
 
 
@@ -364,15 +364,11 @@ def _origins(runs: list[RunLog]) -> Section:
 # ---- samples
 
 
-def _excerpt(text: str, most: int) -> str:
-    return text if len(text) <= most else text[:most] + "\u2026"
-
-
 class _Samples:
     """What ccdump shows of the datasets of a run. Servers that only the run names are not asked, unless it is trusted."""
 
     def __init__(self, options: Options, run: RunLog, room: int):
-        self.room = room  # bytes of the page that images may have
+        self.card = Cards(room).card
         self.words = []
         own: dict[str, Any] = {"data": [], "endpoint": None, "cache": None, "cache-size": None, "instance-metadata": None, "allow-private": None}
         if options.trust:
@@ -402,18 +398,6 @@ class _Samples:
         text = ",".join(map(str, sorted(set(ids))))
         lines = self.ask(["cat", "--quiet", "--thumbnail", str(_IMAGE_PX), "--id", text], [dataset]) if text else []
         return {line["id"]: line for line in lines}
-
-    def card(self, sample: dict[str, Any], caption: str, lines: list[Any], mark: str = "", group: str = "") -> Item:
-        out: Item = {"caption": _excerpt(caption, _CAPTION_CHARACTERS), "lines": lines}
-        image = sample.get("thumbnail")
-        if image is None:
-            out["missing"] = sample.get("missing", "no image")
-        elif self.room < len(image):
-            out["missing"] = "image omitted"
-        else:
-            self.room -= len(image)
-            out["src"] = image
-        return out | ({"mark": mark} if mark else {}) | ({"group": group} if group else {})
 
 
 def _texts(value: Any) -> list[str]:
@@ -445,11 +429,6 @@ def _score(found: Any) -> float:
     return number(member(found, "score")) or 0.0
 
 
-def _caption(sample: dict[str, Any], k: int) -> str:
-    captions = sample["captions"]
-    return captions[k if k < len(captions) else 0] if captions else ""
-
-
 def _examples(samples: _Samples, run: RunLog) -> list[Section]:
     """What captions and images found at the last evaluation. None where the run was not evaluated on captions."""
     val, now, first = run.option("val"), run.last_examples, run.first_examples
@@ -463,25 +442,25 @@ def _examples(samples: _Samples, run: RunLog) -> list[Section]:
         cards = []
         for q in sides["t2i"]:
             own = known[_whole(q, "id")]
-            text = _caption(own, _whole(q, "caption"))
+            text = caption_of(own, _whole(q, "caption"))
             group = f"\u201c{text[:100]}\u201d, its image is {_rank(q, _list(first, 't2i'))}"
             cards.append(samples.card(own, text, ["its own"], "own", group))
             for found in _list(q, "found")[:5]:
                 one = known[_whole(found, "id")]
                 line = {"mark": _mark(q, found), "text": f"{_score(found):.3f}, id {one['id']}"}
-                cards.append(samples.card(one, _caption(one, 0), [line], _mark(q, found), group))
+                cards.append(samples.card(one, caption_of(one, 0), [line], _mark(q, found), group))
         rows = []
         for q in sides["i2t"]:
             own = known[_whole(q, "id")]
             lines: list[Any] = [f"id {own['id']}, its caption is {_rank(q, _list(first, 'i2t'))}"]
             for found in _list(q, "found"):
-                text = _caption(known[_whole(found, "id")], _whole(found, "caption"))
-                lines.append({"mark": _mark(q, found), "text": f"{_score(found):.3f} {text[:_CAPTION_CHARACTERS]}"})
-            rows.append(samples.card(own, _caption(own, 0), lines))
+                text = caption_of(known[_whole(found, "id")], _whole(found, "caption"))
+                lines.append({"mark": _mark(q, found), "text": f"{_score(found):.3f} {text[:CAPTION_CHARACTERS]}"})
+            rows.append(samples.card(own, caption_of(own, 0), lines))
     except StudyError as error:
         return [Section("Text-to-image retrieval", items=[_note(f"Retrieval examples are missing: {error}")])]
-    return [Section("Text-to-image retrieval, last evaluation", items=[{"kind": "images", "layout": "cards", "items": cards}]),
-            Section("Image-to-text retrieval", items=[{"kind": "images", "layout": "rows", "items": rows}])]
+    return [Section("Text-to-image retrieval, last evaluation", items=[images(cards)]),
+            Section("Image-to-text retrieval", items=[images(rows, "rows")])]
 
 
 def _places(run: RunLog) -> list[str]:
@@ -513,7 +492,7 @@ def _extremes(samples: _Samples, run: RunLog) -> list[Section]:
             for title, part in (("largest", picks[:len(picks) // 2]), ("smallest", picks[len(picks) // 2:])):
                 cards = [samples.card(known[place][p["id"]], p["caption"], [f"{p[by]:.4g}, id {p['id']}"]) for p in part
                          for place in places if p["dataset"] == pages.redact(place)]
-                s.items.append({"kind": "images", "layout": "cards", "title": f"The {title} {name}", "items": cards})
+                s.items.append(images(cards, title=f"The {title} {name}"))
     except StudyError as error:
         s.items.append(_note(f"The extreme samples are missing: {error}"))
     return [s]
@@ -559,6 +538,11 @@ def _numbers(run: RunLog) -> dict[str, Any]:
 
 
 def act(options: Options, program: str) -> None:
+    if options.arguments == ["-"]:  # ccdump, ccstream-eval
+        from . import command_page
+
+        command_page.write()
+        return
     if len(options.arguments) > _MAX_RUNS and not options.group:
         raise UsageError(f"at most {_MAX_RUNS} runs are drawn over each other; --group makes rows of those that differ in --seed")
     if options.cache_size is not None:

@@ -7,7 +7,7 @@
 
 enum { QUALITY = 80 };
 
-enum status
+static enum status
 base64_append(struct byte_buffer *out, const void *data, size_t size_bytes, struct error *err) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const uint8_t *in = data;
@@ -68,4 +68,28 @@ enum status thumbnail_make(struct byte_buffer *out,
     THEN(s, base64_append(out, jpeg.data, jpeg.size_bytes, err));
     byte_buffer_fini(&jpeg);
     return s;
+}
+
+void thumbnail_write(struct json_writer *w,
+                     struct image_decoder *decoder,
+                     int32_t most_px,
+                     const struct sample_facts *f,
+                     const struct sample_content *content) {
+    struct byte_buffer uri;
+    struct error why = {0};
+    byte_buffer_init(&uri, 0);
+    json_open_object(w, NULL);
+    json_u64(w, "id", f->id);
+    json_open_array(w, "captions");
+    for (uint32_t k = 0; k < f->caption_count; k++) {
+        json_string_n(w, NULL, content->captions[k].data, content->captions[k].size_bytes);
+    }
+    json_close_array(w);
+    if (thumbnail_make(&uri, decoder, most_px, content->image, f->image_bytes, &why) == STATUS_OK) {
+        json_string_n(w, "thumbnail", (const char *)uri.data, uri.size_bytes);
+    } else {
+        json_string(w, "missing", why.text);
+    }
+    json_close_object(w);
+    byte_buffer_fini(&uri);
 }
