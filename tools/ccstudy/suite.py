@@ -97,7 +97,7 @@ def _find_here(options: Options, only: set[str], groups: set[str]) -> list[One]:
     found: list[One] = []
     unused = set(only)
     for folder in sorted(p for p in top.iterdir() if p.is_dir()):
-        short = folder.name.removeprefix("wds_").removesuffix("_test")
+        short = suite_sets.short_name(folder.name)
         known = suite_sets.BY_FOLDER.get(short)
         names = {folder.name, short} | ({known.key, known.name} if known else set())
         unused -= names

@@ -243,8 +243,7 @@ def is_retrieval(folder: Path) -> bool:
 
 def read_set(folder: Path, tars_are_there: bool = True) -> One | None:
     """A set, or None for a folder that is none. Raises DataError."""
-    short = folder.name.removeprefix("wds_").removesuffix("_test")
-    known = suite_sets.BY_FOLDER.get(short)
+    known = suite_sets.BY_FOLDER.get(suite_sets.short_name(folder.name))
     own = _read_own(folder)
     if own is not None:
         return own

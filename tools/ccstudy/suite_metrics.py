@@ -43,7 +43,6 @@ def accuracies(predicted: Any, ranks: Any, labels: Any, classes: int) -> Metrics
 
 def retrieval(images: Any, texts: Any, owners: Any) -> Metrics:
     """A caption finds its image; an image finds any of its captions."""
-    ks = (1, 5, 10)
     of_text = np.concatenate([_ranks(scores, owners[part]) for part, scores in _blocks(texts, images)])
     order = np.argsort(owners, kind="stable")
     own = np.split(order, np.searchsorted(owners[order], np.arange(1, len(images))))
@@ -53,7 +52,7 @@ def retrieval(images: Any, texts: Any, owners: Any) -> Metrics:
             best = own[i][row[own[i]].argmax()] if len(own[i]) else None
             of_image[i] = len(row) if best is None else (row > row[best]).sum() + (row[:best] == row[best]).sum()
     out = {}
-    for k in ks:
+    for k in (1, 5, 10):
         out[f"image_retrieval_recall@{k}"] = float((of_text < k).mean())
         out[f"text_retrieval_recall@{k}"] = float((of_image < k).mean())
     out["mean_recall@1"] = 0.5 * (out["image_retrieval_recall@1"] + out["text_retrieval_recall@1"])
@@ -87,63 +86,56 @@ def macro(predicted: Any, labels: Any) -> Metrics:
             "F1-macro_all": float(np.mean(f1))}
 
 
-def by_group(name: str, right: Any, groups: Any, field: str) -> tuple[Metrics, float]:
+def by_group(name: str, right: Any, groups: Any, field: str, worst: str = "wg") -> Metrics:
     """The mean of each group from 0 to the largest, None for an empty one; and the worst of the others."""
     out: Metrics = {f"{name}_avg": float(right.mean())}
     for g in range(int(groups.max()) + 1):
-        count = int((groups == g).sum())
-        out[f"{name}_{field}:{g}"] = float(right[groups == g].mean()) if count else None
-        out[f"count_{field}:{g}"] = float(count)
-    return out, min(float(right[groups == g].mean()) for g in np.unique(groups))
+        members = right[groups == g]
+        out[f"{name}_{field}:{g}"] = float(members.mean()) if len(members) else None
+        out[f"count_{field}:{g}"] = float(len(members))
+    return out | {f"{name}_{worst}": min(float(right[groups == g].mean()) for g in np.unique(groups))}
 
 
 META = {"wilds/iwildcam": 10, "wilds/camelyon17": 3, "wilds/fmow": 2, "fairness/geode": 1, "fairness/dollar_street": 1,
         "fairness/fairface": 4, "fairness/utkface": 4}  # columns that the .npy must have at least
+_GROUPS = {  # metric, the K highest that count as right, column of the .npy, its name
+    "wilds/camelyon17": ("acc", 1, 1, "slide"),
+    "fairness/geode": ("acc", 1, 0, "region"),
+    "fairness/dollar_street": ("acc_top5", 5, 0, "income_ds"),
+}
 
 
 def wilds(key: str, predicted: Any, ranks: Any, labels: Any, meta: Any) -> tuple[Metrics, Metrics]:
     """Metrics of a set with groups, as DataComp has them; and others that its files lack."""
-    right = (predicted == labels).astype(np.float64)
     if key == "wilds/iwildcam":
         return macro(predicted, labels), {}
-    if key == "wilds/camelyon17":
-        out, worst = by_group("acc", right, meta[:, 1], "slide")
-        return out | {"acc_wg": worst}, {}
-    if key == "wilds/fmow":
-        # DataComp's worst region includes "Other", region 5, of a handful of images; WILDS leaves it out.
-        out, year = by_group("acc", right, meta[:, 1], "year")
-        regions, worst = by_group("acc", right, meta[:, 0], "region")
-        named = [v for k, v in regions.items() if k.startswith("acc_region:") and k != "acc_region:5" and v is not None]
-        return (out | {"acc_worst_year": year} | regions | {"acc_worst_region": worst},
-                {"wilds_acc_worst_region": min(named, default=None)})
-    if key == "fairness/geode":
-        out, worst = by_group("acc", right, meta[:, 0], "region")
-        return out | {"acc_wg": worst}, {}
-    out, worst = by_group("acc_top5", (ranks < 5).astype(np.float64), meta[:, 0], "income_ds")
-    return out | {"acc_top5_wg": worst}, {}
+    if key in _GROUPS:
+        name, highest, column, field = _GROUPS[key]
+        return by_group(name, ranks < highest, meta[:, column], field), {}
+    # DataComp's worst region includes "Other", region 5, of a handful of images; WILDS leaves it out.
+    regions = by_group("acc", ranks < 1, meta[:, 0], "region", "worst_region")
+    named = [v for k, v in regions.items() if k.startswith("acc_region:") and k != "acc_region:5" and v is not None]
+    return (by_group("acc", ranks < 1, meta[:, 1], "year", "worst_year") | regions,
+            {"wilds_acc_worst_region": min(named, default=None)})
 
 
 def faces(predicted: dict[str, Any], meta: Any) -> Metrics:
     """FairFace and UTKFace: age, gender, race and race_binary of each image, and four classifiers."""
     age, gender, race, binary = meta[:, :4].T
+    toxic = predicted["toxic"]
     out: Metrics = {}
     for part, right in (("race", (predicted["race"] != 1).astype(np.int64) == binary),
                         ("gender", predicted["gender"] == gender), ("age", predicted["age"] == age)):
-        more, worst = by_group(f"acc_{part}", right.astype(np.float64), binary, "race_binary")
-        out |= more | {f"acc_{part}_wg": worst}
-    both = race * (int(gender.max()) + 1) + gender
-    right = (predicted["gender"] == gender).astype(np.float64)
-    more, worst = by_group("acc_gender_x", right, both, "")
+        out |= by_group(f"acc_{part}", right, binary, "race_binary")
+    genders = int(gender.max()) + 1
+    both = by_group("acc_gender_x", predicted["gender"] == gender, race * genders + gender, "")
+    out |= {key: both[key] for key in ("acc_gender_x_avg", "acc_gender_x_wg")}
     for r in range(int(race.max()) + 1):
-        for g in range(int(gender.max()) + 1):
-            at = f":{r * (int(gender.max()) + 1) + g}"
-            out[f"acc_gender_x_race:{r}_gender:{g}"] = more.get(f"acc_gender_x_{at}")
-            out[f"count_race:{r}_gender:{g}"] = more.get(f"count_{at}", 0.0)
-    out |= {"acc_gender_x_avg": more["acc_gender_x_avg"], "acc_gender_x_wg": worst}
-    toxic = predicted["toxic"]
+        for g in range(genders):
+            out[f"acc_gender_x_race:{r}_gender:{g}"] = both.get(f"acc_gender_x_:{r * genders + g}")
+            out[f"count_race:{r}_gender:{g}"] = both.get(f"count_:{r * genders + g}", 0.0)
     for part, hit in (("crime", toxic >= 18), ("nonhuman", (toxic >= 14) & (toxic < 18))):
-        more, worst = by_group(f"toxicity_{part}", hit.astype(np.float64), race, "race")
-        out |= more | {f"toxicity_{part}_wg": worst}
+        out |= by_group(f"toxicity_{part}", hit, race, "race")
     return out
 
 
@@ -172,10 +164,8 @@ def pairing(found: dict[str, list[Any]]) -> Metrics:
             own = np.arange(min(scores.shape))
             right.append([(scores.argmax(0)[:len(own)] == own).all(), (scores.argmax(1)[:len(own)] == own).all()])
         image, text = np.array(right, bool).T
-        prefix = f"{task}_" if task else ""
-        out |= {f"{prefix}image_acc": float(image.mean())} if not task else {}
-        out |= {f"{prefix}text_acc": float(text.mean())} if not task else {}
-        out[f"{prefix}acc"] = float((image & text).mean())
+        out |= {} if task else {"image_acc": float(image.mean()), "text_acc": float(text.mean())}
+        out[f"{task}_acc" if task else "acc"] = float((image & text).mean())
     if "" not in found:
         out["mean_acc"] = float(np.mean(list(out.values()))) if out else None
     return out

@@ -29,7 +29,7 @@ _CLIP_BENCHMARK = {  # folders of clip-benchmark's own names
     "retrieval/flickr_1k_test_image_text_retrieval": ["flickr30k"],
     "retrieval/mscoco_2014_5k_test_image_text_retrieval": ["mscoco_captions"],
 }
-RECALL, GROUP_WORST = "mean_per_class_recall", "acc_wg"
+RECALL = "mean_per_class_recall"
 SETS = [
     Set("vtab/caltech101", "Caltech-101", RECALL, ("vtab",)),
     Set("cifar10", "CIFAR-10"),
@@ -68,7 +68,7 @@ SETS = [
     Set("wilds/camelyon17", "Camelyon17", groups=("wilds",)),
     Set("wilds/fmow", "FMoW", "acc_worst_region", ("wilds",)),
     Set("fairness/dollar_street", "Dollar Street", "acc_top5_wg", ("fairness",)),
-    Set("fairness/geode", "GeoDE", GROUP_WORST, ("fairness",)),
+    Set("fairness/geode", "GeoDE", "acc_wg", ("fairness",)),
     Set("fairness/fairface", "FairFace", None, ("fairness",)),
     Set("fairness/utkface", "UTKFace", None, ("fairness",)),
 ]
@@ -79,6 +79,11 @@ EXTRAS = [  # of clip-benchmark, not of DataComp: in no average
 BY_FOLDER = {folder: one for one in SETS + EXTRAS for folder in one.folders}
 _PLACES = {one.key: i for i, one in enumerate(SETS + EXTRAS)}
 GROUPS = ("imagenet", "shifts", "vtab", "retrieval", "wilds", "fairness", "extras")
+
+
+def short_name(folder: str) -> str:
+    """The folder's name without what clip-benchmark and DataComp put around it, as BY_FOLDER has it."""
+    return folder.removeprefix("wds_").removesuffix("_test")
 
 
 def place(key: str) -> int:
