@@ -83,6 +83,7 @@ struct loss_options {
     enum loss_gamma_schedule gamma_schedule;
     uint64_t gamma_epochs;               /* 0 is 1 */
     double gamma_log_alpha, gamma_slope; /* scent */
+    double margin;                       /* hgcl */
     double u_eps;                        /* added to every estimate before it enters u */
     double zeta0, xi0;
     enum loss_xi xi;

@@ -153,7 +153,8 @@ static inline double log_running_mean(float log_u, double log_g, double gamma) {
     return log_add(log1p(-gamma) + (double)log_u, log(gamma) + log_g);
 }
 
-/* The running mean of fastclip and scent: of eps + g, with gamma or scent's gamma of the anchor. */
+/* The running mean of fastclip, scent and hgcl: of eps + g, with gamma or scent's gamma of the
+ * anchor. */
 static inline double loss_updated_u(const struct loss *l, float log_u, double log_g, double gamma) {
     const struct loss_options *o = &l->options;
     const double log_estimate = o->u_eps > 0.0 ? log_add(log_g, log(o->u_eps)) : log_g;

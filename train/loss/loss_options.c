@@ -65,6 +65,9 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                     .help = "added to every estimate before it enters u (Wei: 1e-14 for fastclip, "
                             "1e-6 on LAION-400M and for scent, 1e-4 with --reference); 0: that of "
                             "the loss, which is none but for scent"},
+    [LOSS_MARGIN] = {"margin", NUMBER(margin), .max = 2, .value = 0.1,
+                     .help = "contrasts that are less similar than the own pair by more than this "
+                             "have no gradient (TuneCLIP: 0.1, of 0.01 to 0.5)"},
     [LOSS_ZETA0] = {"zeta0", NUMBER(zeta0), .min = -10, .max = 10, .value = -0.05,
                     .help = "initial zeta (Wang: -0.05 on CC3M, 0 on CC12M)"},
     [LOSS_XI0] = {"xi0", NUMBER(xi0), .min = -10, .max = 10,

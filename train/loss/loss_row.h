@@ -29,6 +29,7 @@ enum loss_option {
     LOSS_GAMMA_LOG_ALPHA,
     LOSS_GAMMA_SLOPE,
     LOSS_U_EPS,
+    LOSS_MARGIN,
     LOSS_ZETA0,
     LOSS_XI0,
     LOSS_XI,

@@ -36,7 +36,8 @@
     X(fastclip_v1)                                                                                 \
     X(fastclip_v2)                                                                                 \
     X(fastclip_v3)                                                                                 \
-    X(scent)
+    X(scent)                                                                                       \
+    X(hgcl)
 
 #define DECLARE(name) extern const struct loss_row loss_##name;
 LOSS_ROW_LIST(DECLARE)

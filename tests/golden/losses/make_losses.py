@@ -318,6 +318,31 @@ class Case:
     def fastclip_v3(self, s, xx, tt, epoch):
         return self.fastclip(s, epoch, 3)
 
+    def hgcl(self, s, xx, tt, epoch):
+        """TuneCLIP's hinged global loss, as the mean of both sides; tau and gamma as fastclip-v3's."""
+        o, others, b = self.o, 1 - torch.eye(self.b), self.b
+        tau = self.current_tau()
+        last, fall = o["gamma"], o["gamma_epochs"]
+        gamma = 1.0 if epoch == 0 else last + (1 - last) / 2 * (1 + math.cos(math.pi * min(epoch / fall, 1.0)))
+        value, surrogate, robust = 0.0, 0.0, (o["rho"] or 6.5) * tau
+        for side, _, m in self.sides(s):
+            h = torch.relu(m - m.diagonal()[:, None] + o.get("margin", 0.1))
+            e = torch.exp(h.detach() ** 2 / tau.item()) * others
+            g = e.sum(1) / (b - 1) + o.get("eps", 0.0)
+            u = self.column(side + ".u", math.nan)
+            u = torch.where(torch.isnan(u), g, (1 - gamma) * u + gamma * g)
+            self.columns[side + ".u"] = u
+            w = e / (b - 1) / u[:, None]
+            surrogate = surrogate + 0.5 * (w * h * h).sum(1).mean()
+            value += 0.5 * (w * h.detach() ** 2).sum(1).mean()
+            pairwise = (torch.exp(h.detach() ** 2 / tau) * others).sum(1) / (b - 1) / u
+            robust = robust + 0.5 * (tau * torch.log(u) + tau.item() * pairwise).mean()
+        surrogate.backward()
+        tau.grad = torch.autograd.grad(robust, tau)[0]
+        lr = o["tau_lr"] or 1e-3
+        self.learn_tau(tau, lr / 3 if tau.item() <= 0.03 else lr)
+        return value
+
     def scent(self, s, xx, tt, epoch):
         return self.fastclip(s, epoch, 4)
 
@@ -795,6 +820,11 @@ def main():
         for version in range(4):
             cases.append(Case("fastclip-v%d" % version, b, tau, gamma=0.2, gamma_epochs=2, eps=1e-2,
                               **(dict(temperature=1) if version in (0, 3) else dict(tau_lr=0.01) if version == 2 else {})))
+    for b, tau in ((2, 0.1), (5, 0.3), (17, 0.05), (64, 0.01), (32, 0.025), (8, 1.0)):
+        for extreme in (False, True):
+            cases.append(Case("hgcl", b, tau, extreme=extreme, temperature=2, tau_lr=0.01, gamma=0.2, gamma_epochs=2))
+    for margin in (0.8, 1.5):
+        cases.append(Case("hgcl", 5, 0.3, margin=margin, temperature=1, gamma=0.4, gamma_epochs=1, eps=1e-2, rho=8.5))
     wanted = sys.argv[1] if len(sys.argv) > 1 else "0"
     if wanted == "blocks":
         return blocks()

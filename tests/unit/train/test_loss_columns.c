@@ -313,7 +313,7 @@ TEST(what_takes_no_weights_and_no_reference_is_known) {
         assert_true(loss_takes_reference(f.loss) ==
                     (!code && !(*row)->views &&
                      (moving || strncmp((*row)->name, "fastclip", 8) == 0 ||
-                      strcmp((*row)->name, "scent") == 0)));
+                      strcmp((*row)->name, "scent") == 0 || strcmp((*row)->name, "hgcl") == 0)));
         fixture_close(&f);
     }
 }
