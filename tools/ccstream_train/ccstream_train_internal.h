@@ -1,7 +1,7 @@
 /*
- * ccstream_train_internal: what the parts of ccstream-train share: what a run prints (live,
- * announce), RUN/sessions.jsonl (session_log), a run of another process (attach), and the memory
- * that a run takes (memory_plan).
+ * ccstream_train_internal: what the parts of ccstream-train share: what may begin (checks),
+ * a call that trains (session), what a run prints (live, announce), RUN/sessions.jsonl
+ * (session_log), a run of another process (attach), and the memory that a run takes (memory_plan).
  *
  * Threading : one owner; live's log takes lines of any thread.
  * Untrusted : attach: RUN/metrics.jsonl and RUN/sessions.jsonl. Lines that do not parse are
@@ -55,6 +55,46 @@ void live_step(void *cookie, const struct step_report *r, uint64_t total_steps);
 void live_retrieval(void *cookie, uint64_t step, const struct retrieval_result *r);
 void live_zeroshot(void *cookie, uint64_t step, const struct classify_result *r);
 void live_features(void *cookie, uint64_t step, const struct features_result *r);
+
+/* ---- session ---------------------------------------------------------------------------- */
+
+/* The ranks of this call. */
+struct launch {
+    int argc;
+    char **argv;
+    struct comm *comm;
+    struct log_sink log;  /* warnings; of other ranks than 0 after their number */
+    bool first;           /* rank 0 */
+    bool failed_together; /* all ranks return the same failure */
+    bool running;         /* a rank that fails alone ends the others */
+    int launches;         /* rank 0: RUN/sessions.jsonl, held while it trains */
+};
+
+/* As comm_agree. A rank that fails between two of these calls makes the next one in main. */
+enum status session_agree(struct launch *l, enum status own, struct error *err);
+
+/* Trains run `run`. recorded: the options of the run that is resumed; NULL: a new run. */
+enum status session_train(struct launch *l,
+                          const struct train_options *o,
+                          const struct train_options *recorded,
+                          const char *run,
+                          struct error *err);
+
+/* ---- checks ----------------------------------------------------------------------------- */
+
+/* Datasets, columns and weights. What the trainer would find missing only after it has made the
+ * model. */
+enum status
+check_inputs(const struct train_options *o, const struct trainer_options *t, struct error *err);
+/* The same and --tensorboard, before anything is written: what may differ from host to host. */
+enum status check_start(const struct train_options *o,
+                        const struct trainer_options *t,
+                        bool is_new,
+                        struct error *err);
+/* A folder may hold a job's files, but none that the run would write over. */
+enum status check_out(const char *out, struct error *err);
+/* The data of a resumed run: a dataset that was moved is named, with the way out. */
+enum status check_data(const struct train_options *o, struct error *err);
 
 /* ---- announce --------------------------------------------------------------------------- */
 

@@ -84,9 +84,11 @@ def _show(data: dict[str, Any]) -> tuple[str, Table, list[Section]]:
 
 # ---- ccdump stats
 
-_TITLES = {"width": "width, pixels", "height": "height, pixels", "short_side": "shorter side, pixels", "aspect": "width / height",
-           "image_bytes": "bytes per image", "captions": "captions per sample", "caption_characters": "characters per caption",
-           "caption_words": "words per caption"}
+# What each measure is called, and the unit of its values.
+_TITLES = {"width": ("Width", "pixels"), "height": ("Height", "pixels"), "short_side": ("Shorter side", "pixels"),
+           "aspect": ("Aspect", "width / height"), "image_bytes": ("Bytes per image", "bytes"),
+           "captions": ("Captions per sample", "captions"), "caption_characters": ("Characters per caption", "characters"),
+           "caption_words": ("Words per caption", "words")}
 _SHEETS = {"short_side": "By shorter side, in pixels", "aspect": "By width / height", "image_bytes": "By bytes per image",
            "caption_words": "By words per caption", "duplicates": "Most frequent duplicates"}
 
@@ -97,8 +99,8 @@ def _number(measure: str, value: float) -> str:
 
 def _bin(measure: str, low: float, end: float) -> str:
     """"200 - 249": of whole numbers the last one in the bin; a bin of one number is named by it."""
-    last = end if measure == "aspect" else end - 1
-    return _number(measure, low) if last == low else f"{_number(measure, low)} - {_number(measure, last)}"
+    first, last = _number(measure, low), _number(measure, end if measure == "aspect" else end - 1)
+    return first if first == last else f"{first} - {last}"
 
 
 def _bars(title: str, x: str, names: list[str], counts: list[int], total: int, note: str) -> Item:
@@ -108,18 +110,18 @@ def _bars(title: str, x: str, names: list[str], counts: list[int], total: int, n
 
 def _measures(stats: dict[str, Any]) -> list[Item]:
     out = []
-    for name, title in _TITLES.items():
+    for name, (title, unit) in _TITLES.items():
         m = stats[name]
         if m["count"]:
             names = [_bin(name, a, b) for a, b in zip(m["edges"], m["edges"][1:])]
-            note = (f"min {_number(name, m['min'])}, mean {m['mean']:.{2 if name == 'aspect' else 1}f}, "
+            note = (f"min {_number(name, m['min'])}, mean {m['mean']:,.{2 if name == 'aspect' else 1}f}, "
                     f"median {_number(name, m['median'])}, max {_number(name, m['max'])}")
-            out.append(_bars(title, title, names, m["counts"], m["count"], note))
+            out.append(_bars(title, unit, names, m["counts"], m["count"], note))
     labels = stats["labels"]
     if labels:
         names = [x["class"][:30] if x["class"] else str(x["label"]) for x in labels[:_SHOWN_CLASSES]]
         note = f"{len(labels)} with samples" + ("; the first of them, --json has them all" if len(labels) > _SHOWN_CLASSES else "")
-        out.append(_bars("classes", "class", names, [x["samples"] for x in labels[:_SHOWN_CLASSES]], stats["samples"], note))
+        out.append(_bars("Classes", "class", names, [x["samples"] for x in labels[:_SHOWN_CLASSES]], stats["samples"], note))
     return out
 
 
@@ -199,7 +201,7 @@ def _popularity(data: dict[str, Any]) -> tuple[str, Table, list[Section]]:
     among = (f"Among {data['count']} {one}s the smallest {value} is {data['least']:.4g}, the median {data['median']:.4g}, the "
              f"largest {data['most']:.4g}.")
     sections = [Section("", items=[*_last_retrieval(data), _text(what), _text(among)])]
-    for title, pairs in zip(["most popular", "least popular"] if zeta else ["largest u", "smallest u"], data["lists"]):
+    for title, pairs in zip(["Most popular", "Least popular"] if zeta else ["Largest u", "Smallest u"], data["lists"]):
         sections.append(Section(title, items=[images([
             cards.card(image, s["caption"], [f"{s['dataset'] + ' ' if several else ''}id {s['id']}, {value} {s[value]:.4g}, "
                                              f"{by} {s[by]:.5f}"]) for s, image in pairs])]))

@@ -1,14 +1,8 @@
 /*
- * The option table of ccstream-train, and the trainer options made from it.
+ * The option table of ccstream-train.
  */
 #include "tools/inspect/train_options.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "formats/tokenizer/tokenizer.h"
 #include "tools/inspect/loss_help.h"
 #include "train/loss/loss_row.h"
 
@@ -58,8 +52,7 @@ static const char *const block_of_choices[] = {"images", "captions", NULL};
 static const char *const task_choices[] = {"pairs", "two-views", "blocks", NULL};
 static const char *const task_aliases[] = {"pair", "simclr", "curl", NULL};
 /* "auto", and names that augment_kind_of knows. */
-static const char *const augment_choices[] = {"auto",   "paper", "crop", "none",
-                                              "simclr", "clip",  NULL};
+const char *const train_augment_names[] = {"auto", "paper", "crop", "none", "simclr", "clip", NULL};
 static const char *const image_norm_choices[] = {"clip", "imagenet",  "cifar10", "cifar100",
                                                  "none", "inception", NULL};
 static const char *const warmup_choices[] = {"linear", "plateau", NULL};
@@ -293,8 +286,8 @@ static const struct cli_option rows[] = {
              "evaluation is clean"},
     {"no-clean", 0, CLI_NO, FIELD(trainer.clean_captions),
      .help = "tokenize captions as stored, without the paper's cleaning"},
-    {"augment", 'a', CLI_ENUM, FIELD(augment), .default_text = "auto", .choices = augment_choices,
-     .metavar = "NAME",
+    {"augment", 'a', CLI_ENUM, FIELD(augment), .default_text = "auto",
+     .choices = train_augment_names, .metavar = "NAME",
      .help =
          "training augmentation. paper: random resized crop, horizontal flip, RandAugment; "
          "crop: without RandAugment; none: resize only; simclr: crop, flip, colour jitter, "
@@ -472,54 +465,6 @@ static const struct cli_option rows[] = {
     CLI_REMOTE_ROWS(struct train_options, remote),
 };
 
-/* What a resumed run may change: what affects no number, the schedule that is ahead of it, and
- * where its data are, whose fingerprint is checked. */
-static const char *const changeable[] = {
-    "data",
-    "val",
-    "remap-state",
-    "on-full-disk",
-    "resume",
-    "eval-every",
-    "epochs",
-    "lr",
-    "min-lr",
-    "grad-checkpoint",
-    "image-lr",
-    "text-lr",
-    "checkpoint-every",
-    "keep-checkpoints",
-    "steps",
-    "json",
-    "quiet",
-    "device",
-    "state-memory",
-    "threads",
-    "loader-threads",
-    "zeroshot",
-    "knn",
-    "probe",
-    "patience",
-    "io-engine",
-    "nondeterministic",
-    "cuda-graph",
-    "autotune",
-    "plan-cache",
-    "dry-run",
-    "checkpoint-seconds",
-    "ranks",
-    "transport",
-    "rank-timeout",
-    "endpoint",
-    "instance-metadata",
-    "allow-private",
-    "cache",
-    "cache-size",
-    "report",
-    "tensorboard",
-    "progress",
-};
-
 static const struct cli_program fixed = {
     .name = "ccstream-train",
     .purpose = "trains an image and a text tower with a global contrastive loss",
@@ -592,278 +537,4 @@ const struct cli_program *train_program(void) {
     brief.list = loss_help_losses(true);
     program.brief = &brief;
     return &program;
-}
-
-bool train_options_zeta_is_frozen(const struct train_options *o) {
-    return o->trainer.loss.zeta_freeze_epochs >= o->trainer.epochs;
-}
-
-/* ---- options of a run, from text ---- */
-
-static bool train_tasks_blocks(const struct train_options *o) {
-    return o->trainer.task == TRAINER_BLOCKS;
-}
-
-bool train_options_texts_alone(const struct train_options *o) {
-    return train_tasks_blocks(o) && o->trainer.blocks.captions;
-}
-
-static enum status read_crop_scale(struct trainer_options *t, const char *text, struct error *err) {
-    char more;
-    if (strcmp(text, "auto") == 0) {
-        return STATUS_OK;
-    }
-    FAIL_IF(sscanf(text, "%lf:%lf%c", &t->crop_min, &t->crop_max, &more) != 2 ||
-                !(t->crop_min > 0.0 && t->crop_min <= t->crop_max && t->crop_max <= 1.0),
-            err, STATUS_USAGE, "--crop-scale %s: expected MIN:MAX with 0 < MIN <= MAX <= 1", text);
-    FAIL_IF(t->augment == AUGMENT_EVAL_SQUASH, err, STATUS_USAGE,
-            "--crop-scale: --augment none shows whole images");
-    return STATUS_OK;
-}
-
-enum status train_options_apply(struct trainer_options *t,
-                                struct data_list *data,
-                                const struct train_options *o,
-                                const char *run,
-                                struct error *err) {
-    static const enum augment_kind augments[] = {AUGMENT_PAPER, AUGMENT_SIMCLR, AUGMENT_TRAIN};
-    struct loader_options order;
-    trainer_options_default(t);
-    cli_copy(train_program(), o, offsetof(struct train_options, trainer), t, sizeof *t);
-    TRY(data_list_add(data, o->data.items, o->data.count, err));
-    t->sources = data->items;
-    t->source_count = data->count;
-    t->run = run;
-    t->loss.name = loss_names()[o->loss_index];
-    t->loss.seed = t->seed;
-    t->dtype = o->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32;
-    t->remap_state = o->remap_state.items;
-    t->remap_count = (uint32_t)o->remap_state.count;
-    t->blocks.captions = train_options_texts_alone(o);
-    t->augment = augments[t->task];
-    t->augment = t->model != NULL && t->task == TRAINER_PAIRS ? AUGMENT_CLIP : t->augment;
-    REQUIRE(o->augment == 0 || augment_kind_of(&t->augment, augment_choices[o->augment]));
-    TRY(read_crop_scale(t, o->crop_scale, err));
-    loader_options_default(&order);
-    TRY(loader_order_parse(&order, o->order, err));
-    t->order = order.order;
-    t->order_block_count = order.block_count;
-    t->order_block_window = order.block_window;
-    FAIL_IF(o->remap_state.count > LOADER_MAX_SOURCES, err, STATUS_USAGE, "more than %d datasets",
-            LOADER_MAX_SOURCES);
-    FAIL_IF(t->min_lr > t->lr, err, STATUS_USAGE, "--min-lr %g lies above --lr %g", t->min_lr,
-            t->lr);
-    return STATUS_OK;
-}
-
-/* ---- options without effect ---- */
-
-bool train_options_loss_reads(const struct train_options *o, enum loss_option option) {
-    struct loss_options loss = o->trainer.loss;
-    const struct loss_row *row;
-    if (train_tasks_blocks(o)) {
-        return false;
-    }
-    loss.name = loss_names()[o->loss_index];
-    loss.views = o->trainer.task == TRAINER_VIEWS;
-    return loss_find_row(&row, &loss, NULL) != STATUS_OK || /* the trainer refuses it */
-           loss_reads(row, &loss, option);
-}
-
-enum status train_options_check_read(const struct cli_arguments *given,
-                                     const struct train_options *o,
-                                     const struct log_sink *log,
-                                     struct error *err) {
-    FAIL_IF(train_tasks_blocks(o) && cli_given(train_program(), given, "loss"), err, STATUS_USAGE,
-            "--loss %s: --task blocks trains with the block loss alone, see --block-loss",
-            loss_names()[o->loss_index]);
-    static const char *const of_towers[] = {"image-tower", "text-tower", "stem",
-                                            "norm-layer",  "text-pool",  "projection-bias"};
-    for (size_t i = 0; i < CLI_COUNT(of_towers) && o->trainer.model != NULL; i++) {
-        FAIL_IF(cli_given(train_program(), given, of_towers[i]), err, STATUS_USAGE,
-                "--%s is not for --model, which describes the whole model", of_towers[i]);
-    }
-    FAIL_IF(o->trainer.model == NULL && o->trainer.patch_dropout >= 0.0, err, STATUS_USAGE,
-            "--patch-dropout is for --model");
-    for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
-        const char *name = loss_option_rows[i].name;
-        if (cli_given(train_program(), given, name) &&
-            !train_options_loss_reads(o, (enum loss_option)i)) {
-            log_write(log, LOG_LEVEL_WARN, "--%s has no effect: loss %s does not read it here",
-                      name, train_tasks_blocks(o) ? "block" : loss_names()[o->loss_index]);
-        }
-    }
-    struct loss_options loss = o->trainer.loss;
-    loss.name = loss_names()[o->loss_index];
-    loss.views = o->trainer.task == TRAINER_VIEWS;
-    if (cli_given(train_program(), given, "text-state") &&
-        (train_tasks_blocks(o) || !loss_keeps_texts(&loss))) {
-        log_write(log, LOG_LEVEL_WARN,
-                  "--text-state has no effect: loss %s keeps nothing by caption here",
-                  train_tasks_blocks(o) ? "block" : loss.name);
-    }
-    static const char *const of_blocks[] = {"block-loss", "block-size", "block-negatives",
-                                            "block-pairs", "block-of"};
-    for (size_t i = 0; i < CLI_COUNT(of_blocks) && !train_tasks_blocks(o); i++) {
-        if (cli_given(train_program(), given, of_blocks[i])) {
-            log_write(log, LOG_LEVEL_WARN, "--%s has no effect without --task blocks",
-                      of_blocks[i]);
-        }
-    }
-    static const char *const of_teachers[] = {"distill-weight", "distill-tau", "teacher-tau"};
-    for (size_t i = 0; i < CLI_COUNT(of_teachers) && o->trainer.teacher_image == NULL; i++) {
-        if (cli_given(train_program(), given, of_teachers[i])) {
-            log_write(log, LOG_LEVEL_WARN, "--%s has no effect without --teacher-image",
-                      of_teachers[i]);
-        }
-    }
-    static const char *const of_images[] = {
-        "image-tower", "image-size",  "stem",       "norm-layer", "hidden-dim",
-        "augment",     "fixed-views", "image-norm", "sync-bn",    "crop-scale"};
-    for (size_t i = 0; i < CLI_COUNT(of_images) && train_options_texts_alone(o); i++) {
-        if (cli_given(train_program(), given, of_images[i])) {
-            log_write(log, LOG_LEVEL_WARN, "--%s has no effect with --block-of captions",
-                      of_images[i]);
-        }
-    }
-    return STATUS_OK;
-}
-
-/* ---- resuming ---- */
-
-/* Why the other options cannot change; a group's reason has no name. */
-static const struct {
-    const char *name, *group, *reason;
-} fixed_reasons[] = {
-    {"out", NULL, "RUN itself is continued"},
-    {"preset", NULL, "a run's options are in RUN/config.json"},
-    {"config", NULL, "a run's options are in RUN/config.json"},
-    {"batch-size", NULL, "the position in the epoch is counted in batches"},
-    {"pair-noise", NULL, "earlier steps used other pairs"},
-    {"caption-columns", NULL, "earlier steps used other captions"},
-    {"weight", NULL, "earlier steps used other weights"},
-    {"reference", NULL, "the per-sample state was computed with it"},
-    {"teacher-image", NULL, "earlier steps used another teacher"},
-    {"teacher-text", NULL, "earlier steps used another teacher"},
-    {"fixed-views", NULL, "earlier steps used other views"},
-    {"order", NULL, "the position in the epoch is one in this order"},
-    {"seed", NULL, "order, augmentation and dropout follow from it"},
-    {"keep-best", NULL, "RUN/best is the best by this figure since the run began"},
-    {"init", NULL, "the run has its own weights by now"},
-    {"init-image", NULL, "the run has its own weights by now"},
-    {"init-text", NULL, "the run has its own weights by now"},
-    {"init-state", NULL, "the run has its own state by now"},
-    {"tokenizer", NULL, "the checkpoint holds the one that the text tower was trained with"},
-    {NULL, "Model", "the weights in the checkpoint were trained with it"},
-    {NULL, "Loss", "the per-sample state in the checkpoint was computed with it"},
-    {NULL, "Optimiser", "the optimiser state in the checkpoint was computed with it"},
-    {NULL, "Machine", "earlier steps were computed with it"},
-};
-
-static const char *reason_of(const char *name, const char *group) {
-    const char *reason = "it is part of the run";
-    for (size_t i = CLI_COUNT(fixed_reasons); i-- > 0;) {
-        const bool named =
-            fixed_reasons[i].name != NULL && strcmp(fixed_reasons[i].name, name) == 0;
-        const bool grouped =
-            fixed_reasons[i].group != NULL && strcmp(fixed_reasons[i].group, group) == 0;
-        reason = named || grouped ? fixed_reasons[i].reason : reason;
-    }
-    return reason;
-}
-
-static bool same_value(const struct cli_option *row,
-                       const struct train_options *a,
-                       const struct train_options *b) {
-    const char *x = (const char *)a + row->offset;
-    const char *y = (const char *)b + row->offset;
-    const char *text[2];
-    if (row->type != CLI_STRING) { /* no list is compared: all of them may be changed */
-        return memcmp(x, y, row->size_bytes) == 0;
-    }
-    memcpy(&text[0], x, sizeof text[0]);
-    memcpy(&text[1], y, sizeof text[1]);
-    return text[0] != NULL && text[1] != NULL && strcmp(text[0], text[1]) == 0;
-}
-
-enum status train_options_check_resumed(const struct cli_arguments *given,
-                                        const struct train_options *recorded,
-                                        const struct train_options *o,
-                                        struct error *err) {
-    const struct cli_option *row;
-    const char *group = "";
-    for (size_t i = 0; (row = cli_row(train_program(), i)) != NULL; i++) {
-        bool allowed = !given->given[i];
-        group = row->group != NULL ? row->group : group;
-        for (size_t k = 0; !allowed && k < CLI_COUNT(changeable); k++) {
-            allowed = strcmp(row->name, changeable[k]) == 0;
-        }
-        FAIL_IF(!allowed && !same_value(row, recorded, o), err, STATUS_USAGE,
-                "--%s cannot be changed by --resume: %s. To start a new run from "
-                "these weights: --init %s --data DIR --out NEW",
-                row->name, reason_of(row->name, group), o->resume);
-    }
-    return STATUS_OK;
-}
-
-/* *path, if it is a relative one, after the working directory. */
-static enum status
-make_absolute(const char **path, struct run_config_words *paths, struct error *err) {
-    char directory[PATH_MAX_BYTES];
-    char absolute[2 * PATH_MAX_BYTES];
-    const char *word = absolute;
-    if (*path == NULL || (*path)[0] == '/' || strstr(*path, "://") != NULL) {
-        return STATUS_OK;
-    }
-    FAIL_ERRNO_IF(getcwd(directory, sizeof directory) == NULL, err, "the working directory");
-    (void)snprintf(absolute, sizeof absolute, "%s/%s", directory, *path);
-    TRY(run_config_add_words(paths, 1, &word, err));
-    *path = paths->words[paths->count - 1];
-    return STATUS_OK;
-}
-
-enum status train_options_keep(struct train_options *kept,
-                               struct run_config_words *paths,
-                               const struct train_options *o,
-                               struct error *err) {
-    *kept = *o;
-    kept->out = NULL;
-    kept->resume = NULL;
-    kept->remap_state = (struct cli_list){0};
-    kept->config = NULL;
-    kept->preset = 0;
-    kept->json = false;
-    kept->quiet = false;
-    kept->progress = 0;
-    kept->attach = NULL;
-    kept->trainer.max_steps = 0;
-    kept->ranks = COMM_RANKS_AUTO; /* a resumed run may have another launcher */
-    kept->transport = COMM_TRANSPORT_AUTO;
-    kept->rank_timeout_seconds = 60;
-    const char **const single[] = {
-        &kept->trainer.val,         &kept->trainer.zeroshot,
-        &kept->trainer.init,        &kept->trainer.init_image,
-        &kept->trainer.init_text,   &kept->trainer.tokenizer,
-        &kept->trainer.tensorboard, &kept->trainer.device_options.plan_cache,
-        &kept->remote.cache};
-    for (size_t i = 0; i < CLI_COUNT(single); i++) {
-        const bool built_in = single[i] == &kept->trainer.tokenizer && *single[i] != NULL &&
-                              strcmp(*single[i], TOKENIZER_CLIP_NAME) == 0;
-        TRY(built_in ? STATUS_OK : make_absolute(single[i], paths, err));
-    }
-    if (o->trainer.knn != NULL) {
-        char first[PATH_MAX_BYTES];
-        const char *parts[2] = {first, NULL};
-        const char *both;
-        TRY(trainer_split_knn(first, &parts[1], o->trainer.knn, err));
-        TRY(make_absolute(&parts[0], paths, err));
-        TRY(make_absolute(&parts[1], paths, err));
-        both = cli_format("%s:%s", parts[0], parts[1]);
-        TRY(run_config_add_words(paths, 1, &both, err));
-        kept->trainer.knn = paths->words[paths->count - 1];
-    }
-    for (size_t i = 0; i < kept->data.count; i++) {
-        TRY(make_absolute(&kept->data.items[i], paths, err));
-    }
-    return STATUS_OK;
 }

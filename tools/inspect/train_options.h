@@ -80,6 +80,9 @@ enum status train_options_keep(struct train_options *kept,
  * first, which has no words; ends with NULL. */
 extern const char *const train_preset_names[];
 
+/* The names of --augment: "auto", and those that augment_kind_of knows; ends with NULL. */
+extern const char *const train_augment_names[];
+
 /* The words of train_preset_names[preset], for run_config_add_words. */
 const char *const *train_preset_words(int preset, int *count);
 
