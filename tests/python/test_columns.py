@@ -256,11 +256,65 @@ for text, error in (("long:0", ccstream.UsageError), ("long:x", ccstream.UsageEr
     else:
         raise AssertionError(text)
 
-# A column that is replaced stays as it was opened.
-old = ds.column("s")
+# One sentence of a long caption beside the sample's own, in every step.
+table("sentences.jsonl", [{"id": i, "text": "One. Two. One two."} for i in many if i % 2 == 0])
+assert run("many", "sentences.jsonl", "--as", "sentence:sentences=text")["columns"][0]["rows"] == 200
+with ccstream.DataLoader("many", batch_size=80, image_size=8, tokenizer="vocab.txt", max_tokens=6, positives=2, caption_columns="raw+sentence") as dl:
+    seen_texts = set()
+    for b in dl:
+        texts = [(int(id), tuple(words[t] for t in tokens[1:3])) for id, tokens in zip(numpy.asarray(b["id"]), numpy.asarray(b["tokens"]))]
+        for (a, first), (c, second) in zip(texts[::2], texts[1::2]):
+            assert a == c and first[0] == "own" and (second[0] == "own" if a % 2 else second[0] in ("one", "two")), (a, first, second)
+            seen_texts.add(second if a % 2 == 0 else ())
+    assert len(seen_texts) == 4, seen_texts
+
+# A column that is replaced stays as it was opened, also where nothing of it was read yet.
+old, unread = ds.column("s"), ds.column("s")
 first = old[1]
 run("d", table("s.jsonl", [{"id": 1, "s": 9}]), "--as", "s", "--replace")
 assert old[1] == first and ds.column("s")[1] == 9
+assert unread[1] == first and len(unread.values) == len(unread.ids) == unread.rows == 5
+
+# Consecutive samples are a view of the file, which cannot be written to; others are a copy.
+run_of = ds.column("e")[IDS[:3]]
+assert run_of.base is not None and not run_of.flags.writeable and ds.column("e")[[0, 2]].flags.writeable
+assert run_of.tolist() == ds.column("e")[[0, 1, 2]].tolist() == [[0, 1], [2, 3], [4, 5]] and ds.column("e")[[2, 1]].tolist() == [[4, 5], [2, 3]]
+
+# Writer: values with the samples; what is refused leaves the writer as it was.
+with ccstream.Writer("made", check=False) as w:
+    for i in range(10):
+        values = {"long": [f"a{i}", ccstream.Caption("b", 2.0, 1)], "note": f"n{i}"} if i % 2 else {"long": []}
+        assert w.add(PNG, ["c"], columns={"t": numpy.full(3, i, "f2"), "q": i / 4, **values}) == i
+    for bad in ({"t": numpy.zeros(4, "f2")}, {"t": numpy.zeros(3, "f4")}, {"q": None}, {"q": "x"}, {"X": 1}, {"q": (1 << 40) + 1}, {"z": True},
+                {"z": [[1], [1, 2]]}, {"z": [ccstream.Caption("a", 0.0, 0)]}, {"z": [ccstream.Caption("a", float("nan"), 0)]},
+                {"z": ["a"] * 1025}, {"z": numpy.zeros(40000)}, {"z": {"a": 1}}):
+        try:
+            w.add(PNG, ["c"], columns=bad)
+        except ccstream.UsageError:
+            pass
+        else:
+            raise AssertionError(bad)
+made = ccstream.Dataset("made")
+assert len(made) == 10 and made.columns == ["long", "note", "q", "t"]
+assert made.column("t").kind == "f16" and made.column("t")[range(10)].tolist() == [[i] * 3 for i in range(10)]
+assert made.column("q").kind == "f32" and made.column("q")[9] == 2.25 and made.column("note")[3] == "n3" and 2 not in made.column("note")
+assert made.column("long").captions(3) == [("a3", 1.0, 0), ("b", 2.0, 1)] and made.column("long").ids.tolist() == [1, 3, 5, 7, 9]
+with ccstream.Writer("made", check=False, append=True) as w:
+    try:
+        w.add(PNG, ["c"], columns={"t": 1.0})
+    except ccstream.UsageError as e:
+        assert "a value is f32, those before are f16[3]" in str(e)
+    w.add(PNG, ["c"], columns={"t": numpy.full(3, 77, "f2"), "new": 1})
+    w.publish()
+    w.add(PNG, ["c"], columns={"t": numpy.full(3, 78, "f2"), "long": ["z"]})
+made = ccstream.Dataset("made")
+assert made.column("t")[[9, 10, 11]].tolist() == [[9] * 3, [77] * 3, [78] * 3] and made.column("long")[[9, 11]] == [["a9", "b"], ["z"]]
+assert made.column("new").ids.tolist() == [10] and len(made) == 12
+subprocess.run([os.path.join(os.environ["BIN"], "ccdump"), "verify", "made"], check=True, stdout=subprocess.DEVNULL)
+with ccstream.Writer("made", check=False, overwrite=True) as w:
+    w.add(PNG, ["c"], columns={"t": 5})
+made = ccstream.Dataset("made")
+assert made.columns == ["t"] and made.column("t")[0] == 5
 
 # What is refused: nothing is written, and the message has the row and the byte.
 good = {"id": 0, "c": "ok", "v": [1, 2]}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import struct
+import tempfile
+from array import array
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 DTYPES = {"f32": "<f4", "f16": "<f2", "f64": "<f8", "bf16": "<u2", "i8": "i1", "u8": "u1", "i32": "<i4", "u32": "<u4",
           "i64": "<i8", "u64": "<u8"}
 MAX_CAPTIONS = 1024
+MAX_ROW_BYTES = 1 << 17  # of numbers
+TRAILER_BYTES = 32
 BLOCK_ROWS = 4096  # that one call writes: the bytes of a file depend on it
 BLOCK_BYTES = 16 << 20
 
@@ -33,7 +37,8 @@ class Column:
     an array whose first axis is ids, or a list of str, of lists of str (captions) or of JSON values.
     NotFoundError (a LookupError): a sample has none.
 
-    Numbers are mapped from the file and not copied until they are chosen; CorruptError is found by 'ccdump verify',
+    Numbers are mapped from the file: of consecutive samples column[ids] is a read-only view of it, of others a copy of
+    their rows; column.values is all of them. CorruptError is found by 'ccdump verify',
     and by ds.column(name).get(id), which checks the row. A column that is replaced stays as it was opened.
     """
 
@@ -52,6 +57,7 @@ class Column:
             self.shape = (() if info["values"] == 1 else (info["values"],) if vectors == 1
                           else (vectors, info["values"] // vectors))
         self._path = os.path.join(dataset.path, "columns", f"{name}.ccc")
+        self._mapped = self._map() if self.kind in DTYPES and self.rows > 0 else None
 
     @cached_property
     def ids(self) -> numpy.ndarray:
@@ -65,10 +71,23 @@ class Column:
         """Numbers of all rows in the order of ids, mapped from the file; bf16 as its 16 bits."""
         if self.kind not in DTYPES:
             raise _ccstream.UsageError(f"column '{self.name}' is {self.kind}: it has no numbers")
-        dtype, shape = numpy.dtype(DTYPES[self.kind]), (self.rows, *self.shape)
-        if self.rows > 0 and os.path.exists(self._path):
-            return numpy.memmap(self._path, dtype, "r", shape=shape)
-        return numpy.frombuffer(b"".join(self._handle.get(i) for i in self.ids), dtype).reshape(shape)
+        if self._mapped is not None:
+            return self._mapped
+        return numpy.frombuffer(b"".join(self._handle.get(i) for i in self.ids), DTYPES[self.kind]).reshape((self.rows, *self.shape))
+
+    def _map(self) -> numpy.ndarray | None:
+        """The numbers of the file that was opened; None: it is at a server, or was replaced meanwhile."""
+        try:
+            with open(self._path, "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(size - TRAILER_BYTES)
+                info_bytes = int.from_bytes(file.read(8), "little")
+                file.seek(size - TRAILER_BYTES - info_bytes)
+                if json.loads(file.read(info_bytes))["hash"] != self.hash:
+                    return None
+                return numpy.memmap(file, DTYPES[self.kind], "r", shape=(self.rows, *self.shape))
+        except (OSError, ValueError, KeyError):
+            return None
 
     def has(self, ids: Any) -> numpy.ndarray:
         """bool: which of the ids have a value."""
@@ -87,7 +106,8 @@ class Column:
             missing = wanted.reshape(-1)[~found][0]
             raise _ccstream.NotFoundError(f"sample {missing} has no value in column '{self.name}'")
         if self.kind in DTYPES:
-            out = self.values[rows]
+            one_run = wanted.ndim == 1 and len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1 and (numpy.diff(rows) == 1).all()
+            out = self.values[rows[0] : rows[-1] + 1] if one_run else self.values[rows]
             if self.kind == "bf16":
                 out = (out.astype("<u4") << 16).view("<f4")
             return out.reshape(wanted.shape + self.shape) if wanted.ndim else out[0]
@@ -191,6 +211,94 @@ def kind_of(dtype: numpy.dtype) -> str:
         if kind != "bf16" and numpy.dtype(name) == dtype:
             return kind
     raise _ccstream.UsageError(f"no column has numbers of {dtype}: convert them to one of {', '.join(DTYPES)}")
+
+
+class Pending:
+    """Values of samples that a ccstream.Writer adds, in an unnamed file until the dataset is published: 16 bytes of
+    memory for each, whatever their size. The first value decides kind and shape."""
+
+    def __init__(self, directory: str, name: str, old: Column | None):
+        self.directory, self.name = directory, name
+        self.kind = old.kind if old is not None else ""
+        self.shape = old.shape if old is not None else ()
+        self.ids, self.ends = array("Q"), array("Q")
+        self._file: IO[bytes] | None = None
+
+    def encode(self, value: Any) -> bytes | None:
+        """The row of a value; None: an empty list of captions, which is none. UsageError."""
+        texts = [value] if isinstance(value, str) else value
+        if isinstance(texts, (list, tuple)) and all(isinstance(t, (str, Caption)) for t in texts):
+            self._decide("text" if isinstance(value, str) else "captions", ())
+            if isinstance(value, str):
+                return value.encode()
+            items = [t if isinstance(t, Caption) else Caption(t, 1.0, 0) for t in texts]
+            if len(items) > MAX_CAPTIONS or any(not 0 <= t.weight <= 3e38 or not 0 <= t.source < 256 for t in items) or (
+                    items and not any(t.weight > 0 for t in items)):
+                raise _ccstream.UsageError(f"column '{self.name}': at most {MAX_CAPTIONS:,} captions, of weights from 0 and not all 0, "
+                                           "and sources below 256")
+            return pack_captions([(t.text.encode(), t.weight, t.source) for t in items]) if items else None
+        try:
+            numbers = numpy.asarray(value)
+        except ValueError:  # lists of different lengths
+            numbers = numpy.asarray(None)
+        if numbers.dtype.kind not in "iuf" or not 0 < numbers.nbytes <= MAX_ROW_BYTES:
+            raise _ccstream.UsageError(f"column '{self.name}': a value is neither a text, texts, nor numbers of at most {MAX_ROW_BYTES:,} bytes")
+        if not hasattr(value, "dtype"):
+            wide, numbers = numbers, numbers.astype("f4")
+            if wide.dtype.kind != "f" and (numbers != wide).any():
+                raise _ccstream.UsageError(f"column '{self.name}': float32 does not hold {value}: pass numpy.int64")
+        self._decide(kind_of(numbers.dtype.newbyteorder("<")), numbers.shape)
+        return numbers.astype(DTYPES[self.kind]).tobytes()
+
+    def add(self, id: int, row: bytes) -> None:
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self.directory)
+            self._file.write(row)
+        except OSError as e:
+            raise _ccstream.StorageError(f"{self.directory}: the values of column '{self.name}': {e.strerror}") from None
+        self.ids.append(id)
+        self.ends.append((self.ends[-1] if self.ends else 0) + len(row))
+
+    def _decide(self, kind: str, shape: tuple[int, ...]) -> None:
+        if self.kind == "":
+            self.kind, self.shape = kind, shape
+        if (kind, shape) != (self.kind, self.shape):
+            raise _ccstream.UsageError(f"column '{self.name}': a value is {kind}{list(shape) or ''}, those before are "
+                                       f"{self.kind}{list(self.shape) or ''}")
+
+    def publish(self, dataset: Dataset) -> None:
+        """Writes the column, with the rows that it has already, and forgets the values."""
+        if self._file is None:
+            return
+        try:
+            self._file.flush()
+        except OSError as e:
+            raise _ccstream.StorageError(f"{self.directory}: the values of column '{self.name}': {e.strerror}; it is not published") from None
+        old = dataset.column(self.name) if self.name in dataset.columns else None
+        here = numpy.frombuffer(self.ids, numpy.uint64) if self.ids else numpy.zeros(0, numpy.uint64)
+        kept = old.ids[old.has(old.ids)].astype(numpy.uint64) if old is not None else here[:0]
+        ids = numpy.concatenate([kept, here])
+        order = numpy.argsort(ids, kind="stable")
+        step = BLOCK_ROWS if self.kind not in DTYPES else max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(self.ends[0], 1)))
+        with Writer(dataset.path, self.name, self.kind, self.shape, {"table": "ccstream.Writer", "on": "id"}, True) as w:
+            for at in range(0, len(order), step):
+                some = order[at : at + step]
+                rows = [old.get(int(kept[i])) if old is not None and i < len(kept) else self._row(int(i) - len(kept)) for i in some]
+                w.add(ids[some], rows if self.kind not in DTYPES else numpy.frombuffer(b"".join(rows), DTYPES[self.kind]))
+            w.finish()
+        self.close()
+        self.ids, self.ends = array("Q"), array("Q")
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _row(self, i: int) -> bytes:
+        assert self._file is not None
+        first = self.ends[i - 1] if i > 0 else 0
+        return os.pread(self._file.fileno(), self.ends[i] - first, first)
 
 
 def attach(dataset: Dataset, name: str, ids: Any, values: Any, replace: bool) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _ccstream
+from .column import Pending
+from .dataset import Dataset
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -37,9 +40,13 @@ class Writer:
                  overwrite: bool = False, append: bool = False):
         self._options = (os.fsencode(directory), shard_samples, shard_bytes, container, level, check)
         self._handle = _ccstream.Writer(*self._options, overwrite, append)
+        self._append = append
+        self._columns: dict[str, Pending] = {}
+        self._lock = threading.Lock()
 
     def add(self, image: Buffer, captions: Sequence[str] = (), metadata: dict[str, Any] | None = None,
-            key: str | None = None, id: int | None = None, label: int = -1) -> int:
+            key: str | None = None, id: int | None = None, label: int = -1,
+            columns: Mapping[str, Any] | None = None) -> int:
         """Adds one sample and returns its id.
 
         image: bytes of a JPEG, PNG, WebP or GIF. metadata: what JSON can express. key: its name in the
@@ -47,30 +54,65 @@ class Writer:
         sample leaves the writer as it was: CorruptError (image or text), UnsupportedError (kind of
         image), ExistsError (id or key is taken), LimitError, UsageError (a label beyond the classes, if they
         have names). StorageError ends it.
+
+        columns: values by name, as Dataset.attach has them: a number (stored as float32), an array of numbers (stored as its
+        own type, of one shape for all samples), a str, or captions: a list of str or ccstream.Caption. The other
+        samples have no value. Columns are written after the dataset is published; those that it has are
+        extended. UsageError: a value of another kind or shape than those before.
         """
         if isinstance(captions, str):
             raise TypeError("captions is a list of texts, not one text")
-        return self._handle.add(image, [c.encode("utf-8", "surrogatepass") for c in captions],
-                                None if metadata is None else json.dumps(metadata, ensure_ascii=False),
-                                key, _NEXT_ID if id is None else id, label)
+        rows = self._rows(columns or {})
+        number = self._handle.add(image, [c.encode("utf-8", "surrogatepass") for c in captions],
+                                  None if metadata is None else json.dumps(metadata, ensure_ascii=False),
+                                  key, _NEXT_ID if id is None else id, label)
+        with self._lock:
+            for column, row in rows:
+                column.add(number, row)
+        return number
+
+    def _rows(self, values: Mapping[str, Any]) -> list[tuple[Pending, bytes]]:
+        with self._lock:
+            for name in values:
+                if name not in self._columns:
+                    self._columns[name] = self._pending(name)
+            rows = [(self._columns[name], self._columns[name].encode(value)) for name, value in values.items()]
+        return [(column, row) for column, row in rows if row is not None]
+
+    def _pending(self, name: str) -> Pending:
+        directory = os.fsdecode(self._options[0])
+        if len(name) > 32 or not name or not set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_"):
+            raise _ccstream.UsageError(f"'{name}' is no name of a column: at most 32 of a-z, 0-9 and _")
+        old = None
+        if self._append and os.path.exists(os.path.join(directory, "columns", f"{name}.ccc")):
+            with Dataset(directory) as ds:
+                old = ds.column(name)
+        return Pending(directory, name, old)
 
     def set_classes(self, names: Sequence[str]) -> None:
         """Names of the labels 0, 1, ...; once. UsageError: there is a label beyond them."""
         self._handle.set_classes(tuple(name.encode() for name in names))
 
     def finish(self) -> None:
-        """Publishes the dataset. UsageError: it has no sample."""
+        """Publishes the dataset, then its columns. UsageError: it has no sample."""
         self._handle.finish()
         self._handle.close()
+        if self._columns:
+            with Dataset(os.fsdecode(self._options[0])) as ds:
+                for column in self._columns.values():
+                    column.publish(ds)
 
     def publish(self) -> None:
         """Publishes what was added so far, and continues in a new shard. No other thread may add meanwhile."""
         self.finish()
         self._handle = _ccstream.Writer(*self._options, False, True)
+        self._append = True
 
     def close(self) -> None:
         """Without finish() before it: removes what was added since the last publish()."""
         self._handle.close()
+        for column in self._columns.values():
+            column.close()
 
     def __enter__(self) -> Writer:
         return self
