@@ -141,8 +141,11 @@ static enum status lock_dataset(struct file **lock, const char *directory, struc
     const struct file_system *fs = file_posix();
     char path[PATH_MAX_BYTES];
     bool unfinished = false;
-    FAIL_IF(path_is_remote(directory), err, STATUS_USAGE, "%s: columns are written locally",
-            directory);
+    FAIL_IF(
+        path_is_remote(directory), err, STATUS_USAGE,
+        "%s: a dataset at a server is read-only: columns are written to a local copy, or before "
+        "the upload",
+        directory);
     TRY(path_join(path, sizeof(path), directory, MANIFEST_NAME, err));
     TRY(fs->exists(fs->context, path, &unfinished, err));
     FAIL_IF(!unfinished, err, STATUS_NOTFOUND, "%s: is no dataset", directory);

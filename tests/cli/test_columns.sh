@@ -153,6 +153,51 @@ has out.txt '"samples":3,'
 expect_message 64 "column 'teacher' is f16 of 6: conditions need one number" "$BIN/ccpack" subset whole --where 'col.teacher > 1' --dry-run
 expect_message 66 "there is no column 'nothing'" "$BIN/ccpack" subset whole --where 'col.nothing > 1' --dry-run
 
+# The samples with the highest values: of equal ones the lowest ids; those without a value are counted; NaN has no order.
+expect 0 "$BIN/ccpack" subset whole --top 20% --by col.score --dry-run --json
+has out.txt '"samples":10,"of":60,'
+has out.txt '"with_value":51,"without_value":9,"lowest":6'
+expect 0 "$BIN/ccpack" subset whole --top 3 --by col.score --where 'id < 20' -o best --json
+has out.txt '"samples":3,'
+has out.txt '"with_value":17,"without_value":3,"lowest":2'
+has err.txt '3 of 17 samples with a value of col.score, the lowest 2; 3 without one'
+"$python" -c '
+import ccstream, json, numpy
+assert ccstream.Dataset("best").ids.tolist() == [16, 18, 19]
+ds = ccstream.Dataset("whole")
+ds.attach("tied", ds.ids, (ds.ids % 4).astype("f4"))
+ds.attach("nan", ds.ids[:9], numpy.array([1, 2, 3, 4, 5, 6, 7, 8, numpy.nan], "f4"))'
+expect 0 "$BIN/ccpack" subset whole --top 20 --by col.tied -o tied -q
+"$python" -c '
+import ccstream
+assert ccstream.Dataset("tied").ids.tolist() == sorted([*range(3, 60, 4), 2, 6, 10, 14, 18])'
+expect_message 64 "the column has NaN for sample 8, which has no order" "$BIN/ccpack" subset whole --top 3 --by col.nan --dry-run
+expect 0 "$BIN/ccpack" subset whole --top 3 --by col.nan --where 'id != 8' --dry-run --json
+has out.txt '"with_value":8,"without_value":51,"lowest":6'
+expect_message 66 "no sample fits" "$BIN/ccpack" subset whole --top 3 --by label --dry-run
+for bad in 0 -1 0% 101% nan% 1.5 x; do
+    expect_message 64 "neither a number of samples nor a percentage" "$BIN/ccpack" subset whole --top=$bad --by col.score --dry-run
+done
+expect_message 64 "--top and --by need each other" "$BIN/ccpack" subset whole --top 3 --dry-run
+expect_message 64 "is not the name of a number" "$BIN/ccpack" subset whole --top 3 --by class --dry-run
+expect_message 64 "is not the name of a number" "$BIN/ccpack" subset whole --top 3 --by 'col.score > 3' --dry-run
+expect_message 64 "column 'teacher' is f16 of 6" "$BIN/ccpack" subset whole --top 3 --by col.teacher --dry-run
+expect 0 "$BIN/ccpack" detach whole tied
+expect 0 "$BIN/ccpack" detach whole nan
+
+# What columns have, over a dataset and for a sample of a run.
+expect 0 "$BIN/ccdump" stats whole --json
+has out.txt '"columns":{"long":{"kind":"captions","samples":51,"values":null,"captions":102,"mean_characters":37.65686'
+has out.txt '"score":{"kind":"f32","samples":51,"values":1,"captions":null,"mean_characters":null,"nan":0,"min":0,"mean":3.65441176'
+has out.txt '"median":3.625,"max":7.25},"tags":{"kind":"json","samples":51,"values":null,'
+has out.txt '"teacher":{"kind":"f16","samples":60,"values":6,'
+expect 0 "$BIN/ccdump" stats whole
+has out.txt 'kind      samples  values  captions  mean_characters'
+"$BIN/ccpack" tokenizer whole --vocab-size 80 >out.txt 2>&1
+expect 0 "$BIN/ccstream-train" -q --preset cpu-demo --image-tower tiny --data whole --out run --image-size 16 --batch-size 16 --steps 1
+expect 0 "$BIN/ccdump" why run whole 5 --encode 0 --near 0 --json
+has out.txt '"columns":{"long":{"kind":"captions","captions":[{"text":"a long caption of 5","weight":1,"source":0},'
+
 # Parts with columns become one dataset with them.
 for part in 1 2; do
     "$BIN/ccpack" -q --shard-samples 20 --part $part/2 -o p$part rows.tar
@@ -175,6 +220,14 @@ expect 0 "$BIN/ccpack" repair repaired --fingerprint "$f" -q
 expect 0 "$BIN/ccdump" verify repaired
 expect 0 "$BIN/ccdump" show repaired 8 --json
 has out.txt '"long":{"kind":"captions"'
+
+# A damaged column is named, the others are counted.
+cp -r repaired torn
+rm torn/columns/long.ccc
+head -c 100 repaired/columns/long.ccc >torn/columns/long.ccc
+expect 0 "$BIN/ccdump" stats torn --json
+has out.txt '"long":{"error":"torn/columns/long.ccc: is no column, or not all of one'
+has out.txt '"teacher":{"kind":"f16","samples":57,'
 
 # A seal has the columns; another dataset's are refused; a new dataset in the folder has none.
 expect 0 "$BIN/ccpack" seal whole -o whole.sha256

@@ -349,6 +349,8 @@ refused(65, "'k' is no text: 5", table("t.jsonl", [{"k": 5, "c": "a"}]), "--on",
 refused(66, "its keys are zz, those of the dataset k0", table("t.jsonl", [{"k": "zz", "c": "a"}]), "--on", "key=k", "--as", "x=c")
 refused(66, "no sample has a 'nope'", table("t.jsonl", [{"nope": "zz"}]), "--on", "meta.nope", "--as", "x=c")
 refused(65, "no row with a sample has a 'zzz'", table("t.jsonl", [good]), "--as", "x=zzz")
+got = run("http://127.0.0.1:9/d", "t.jsonl", "--as", "x=c")
+assert got[0] == 64 and "a dataset at a server is read-only: attach to the folder" in got[1], got
 refused(64, "there is no kind 'f99'", "t.jsonl", "--as", "x:f99=c")
 refused(64, "no name of a column", "t.jsonl", "--as", "X=c")
 refused(64, "two columns of one name", "t.jsonl", "--as", "x=c", "--as", "x=v")

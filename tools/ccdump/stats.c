@@ -24,8 +24,9 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccdump stats",
-    .purpose =
-        "describes a dataset: histograms of image sizes and captions; formats, duplicates, classes",
+    .purpose = "describes a dataset: histograms of image sizes and captions; formats, duplicates, "
+               "classes, "
+               "columns",
     .usage = CLI_TEXTS("DIR|SHARD|TAR [--bins N] [--json] [--html FILE]"),
     CLI_OPTIONS(rows),
     .shared = sample_choice_rows,
@@ -113,6 +114,7 @@ static enum status add_sample(struct stats *s, const struct sample_facts *f, str
     s->formats[(int)f->format < STATS_FORMATS ? f->format : IMAGE_FORMAT_UNKNOWN]++;
     s->reencoded += (f->flags & SHARD_FLAG_REENCODED) != 0;
     s->unchecked += (f->flags & SHARD_FLAG_UNCHECKED) != 0;
+    TRY(stats_columns_add(s, f->id, err));
     for (uint32_t k = 0; k < f->caption_count; k++) {
         struct shard_text text;
         TRY(input_caption(s->input, &text, k, err));
@@ -252,6 +254,7 @@ void stats_write(struct json_writer *w, const struct stats *s) {
     }
     json_close_object(w);
     write_labels(w, s);
+    stats_columns_write(w, s);
 }
 
 static enum status print(const struct stats *s, struct error *err) {
@@ -280,6 +283,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     }
     tally_fini(&s.labels);
     byte_buffer_fini(&s.hashes);
+    stats_columns_close(s.columns);
     input_close(s.input);
     return status;
 }

@@ -43,7 +43,8 @@ struct stats {
     const struct stats_options *options;
     struct input *input;
     struct tally tallies[STATS_MEASURES];
-    struct tally labels; /* label + 1; 0: none */
+    struct tally labels;           /* label + 1; 0: none */
+    struct stats_columns *columns; /* of a dataset, once a sample was counted */
     uint64_t formats[STATS_FORMATS];
     struct byte_buffer hashes; /* (samples) u64, of the images */
     uint64_t samples;          /* with an image; only those are counted */
@@ -63,6 +64,12 @@ uint64_t stats_words(const struct shard_text *text, uint64_t *characters);
 /* A number in the measure's unit; the members of --json. */
 void stats_number(struct json_writer *w, const char *key, enum stats_measure m, uint64_t v);
 void stats_write(struct json_writer *w, const struct stats *s);
+
+/* Attached columns, in stats_columns.c: counts what they have for a sample; member "columns", if
+ * there are any. Returns OK, NOMEM, IO, LIMIT or CORRUPT. */
+enum status stats_columns_add(struct stats *s, uint64_t id, struct error *err);
+void stats_columns_write(struct json_writer *w, const struct stats *s);
+void stats_columns_close(struct stats_columns *c); /* accepts NULL */
 
 /* Writes options->html, of counted stats. Reads the collection once more, for its images. */
 enum status stats_page_write(struct stats *s, struct error *err);

@@ -124,6 +124,7 @@ static enum status write_json(struct json_writer *j, const struct why *w, struct
     }
     json_close_array(j);
     json_u64(j, "steps_done", checkpoint_position(w->checkpoint)->step);
+    TRY(input_put_columns(w->input, j, w->id, err));
     write_visits(j, w);
     write_columns(j, w);
     for (int i = 0; i < LISTS; i++) {

@@ -99,3 +99,7 @@ double columns_value(const struct columns *c, int32_t column, uint64_t id) {
     return id < c->ids.count ? state_column_value(&c->items[column], c->ids.first + id)
                              : (double)NAN;
 }
+
+bool columns_has(const struct columns *c, int32_t column, uint64_t id) {
+    return c->attached[column] && column_has(c->attached[column], id);
+}

@@ -9,6 +9,7 @@
 #ifndef TOOLS_CCPACK_COLUMNS_H
 #define TOOLS_CCPACK_COLUMNS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "formats/base/status.h"
@@ -34,5 +35,8 @@ enum status columns_find(int32_t *out, struct columns *c, const char *name, stru
 
 /* NaN: the sample has no number there. */
 double columns_value(const struct columns *c, int32_t column, uint64_t id);
+
+/* Whether an attached column has a row for the sample, which may be NaN. */
+bool columns_has(const struct columns *c, int32_t column, uint64_t id);
 
 #endif

@@ -4,10 +4,12 @@
 #include "pack/subset/subset.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/clock.h"
 #include "formats/base/sort.h"
 #include "tools/ccpack/ccpack_internal.h"
 #include "tools/ccpack/columns.h"
@@ -22,6 +24,8 @@ struct subset_cli {
     const char *ids;
     const char *where;
     const char *state;
+    const char *top;
+    const char *by;
     bool dry_run;
     bool json;
     bool quiet;
@@ -41,6 +45,11 @@ static const struct cli_option subset_rows[] = {
      .help = "select samples that match EXPR (below); with --ids, among those"},
     {"state", 0, CLI_STRING, FIELD(state), .metavar = "RUN",
      .help = "run or checkpoint whose per-sample state EXPR uses"},
+    {"top", 0, CLI_STRING, FIELD(top), .metavar = "N|P%",
+     .help = "the N samples, or P percent of those with a value, with the highest value of --by, "
+             "among those that the other options select"},
+    {"by", 0, CLI_STRING, FIELD(by), .metavar = "NAME",
+     .help = "number that --top orders samples by, as in EXPR: col.NAME, meta.NAME, text.zeta"},
     {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .help = "only report what would be selected"},
     {"shard-samples", 0, CLI_U64, FIELD(subset.shard_samples), .min = "1", .max = "1048576",
      .default_text = "10000", .metavar = "N", .help = "maximum number of samples per shard",
@@ -58,13 +67,13 @@ static const struct cli_option subset_rows[] = {
 static const struct cli_program subset_program = {
     .name = "ccpack subset",
     .purpose = "copies selected samples to a new dataset and keeps their ids",
-    .usage = CLI_TEXTS("DATASET --ids FILE|--where EXPR -o DIR [options]"),
+    .usage = CLI_TEXTS("DATASET --ids FILE|--where EXPR|--top N|P% --by NAME -o DIR [options]"),
     .examples =
         CLI_TEXTS("ccpack subset cc3m --where 'shorter >= 256 and aspect < 2' -o cc3m-large",
                   "ccpack subset cc3m --where 'meta.similarity > 0.3 and caption_chars < 200' -o "
                   "cc3m-near",
                   "ccpack subset cc3m --where 'hash(image) % 100 >= 95' -o cc3m-val",
-                  "ccpack subset cc3m --where 'col.clip_score > 70%' -o cc3m-best",
+                  "ccpack subset cc3m --top 30% --by col.clip_score -o cc3m-best",
                   "ccpack subset cc3m --where 'text.zeta < 95%' --state runs/a -o cc3m-rare",
                   "ccpack subset s3://BUCKET/cc3m --ids chosen.txt --cache cache -o cc3m-chosen"),
     .notes = CLI_TEXTS(
@@ -87,7 +96,8 @@ static const struct cli_program subset_program = {
         "'hash(id) % 100 >= 95' are a training and a validation set that never mix; hash(image) "
         "puts byte-identical images on one side.",
         "A comparison with a value that a sample lacks is false: unknown sizes, a label, zeta "
-        "of unvisited samples, the score of a sample without a caption.",
+        "of unvisited samples, the score of a sample without a caption. --top does not select such "
+        "samples and reports their number; of equal values it selects the lowest ids.",
         "The dataset has the tokenizer, classes, sources and id space of DATASET, and its "
         "history: 'ccstream-train --resume' and '--state' of a run on DATASET work with it. "
         "The ids of the other samples are never reused. Images keep their bytes.",
@@ -106,9 +116,18 @@ struct choice {
     struct input *in;
     struct columns *columns;
     struct where *where;     /* NULL: every sample fits */
+    struct where *order;     /* --by; NULL without --top */
     struct byte_buffer list; /* ids of --ids, ascending */
     struct byte_buffer ids;  /* what was chosen, ascending */
+    struct byte_buffer top;  /* of --top: struct top_item */
     uint64_t image_bytes;    /* of them */
+    uint64_t without;        /* of --top: samples without a value */
+    double lowest;           /* of --top: value of the last one chosen */
+};
+
+struct top_item {
+    double value;
+    uint64_t id, image_bytes;
 };
 
 /* Every id of the list must be one of the dataset's. */
@@ -126,13 +145,15 @@ static enum status check_list(const struct choice *c, const char *directory, str
 
 static enum status open_where(struct choice *c, struct error *err) {
     const struct subset_cli *o = c->o;
-    if (o->state || strstr(o->where, "col.")) {
+    if (o->state || o->by || strstr(o->where, "col.")) {
         TRY(columns_open(&c->columns, o->state, c->in->path, c->in->manifest, err));
     }
-    enum status s = where_parse(&c->where, o->where, c->columns, err);
+    enum status s = o->where ? where_parse(&c->where, o->where, c->columns, err) : STATUS_OK;
+    const char *option = s == STATUS_OK ? "--by" : "--where";
+    THEN(s, o->by ? where_parse_name(&c->order, o->by, c->columns, err) : STATUS_OK);
     if (s == STATUS_USAGE && err) {
         struct error why = *err;
-        return error_set(err, s, "--where: %s", why.text);
+        return error_set(err, s, "%s: %s", option, why.text);
     }
     return s;
 }
@@ -165,11 +186,75 @@ static enum status take_fitting(struct choice *c, const struct sample_facts *f, 
     if (good && c->where) {
         TRY(where_fits(&good, c->where, c->in, f, err));
     }
+    if (good && c->order) {
+        struct top_item item = {.id = f->id, .image_bytes = f->image_bytes};
+        TRY(where_value(&item.value, c->order, c->in, f, err));
+        c->without += isnan(item.value);
+        return isnan(item.value) ? STATUS_OK
+                                 : byte_buffer_append(&c->top, &item, sizeof(item), err);
+    }
     if (good) {
         c->image_bytes += f->image_bytes;
         TRY(byte_buffer_append(&c->ids, &f->id, sizeof(f->id), err));
     }
     return STATUS_OK;
+}
+
+/* How many of `count` samples "N" or "P%" are; false: it is neither. */
+static bool parse_top(uint64_t *out, const char *text, uint64_t count) {
+    char *end = NULL;
+    const double percent = strtod(text, &end);
+    if (end != text && strcmp(end, "%") == 0) {
+        if (!(percent > 0 && percent <= 100)) {
+            return false;
+        }
+        *out = (uint64_t)floor((double)count * percent / 100 + 0.5);
+        *out = *out > 0 ? *out : 1;
+        return true;
+    }
+    return cli_parse_u64(text, CLI_UNIT_NONE, out) && *out > 0;
+}
+
+static int highest_first(const void *a, const void *b) {
+    const struct top_item *x = a;
+    const struct top_item *y = b;
+    return x->value != y->value ? (x->value < y->value) - (x->value > y->value)
+                                : (x->id > y->id) - (x->id < y->id);
+}
+
+static enum status take_top(struct choice *c, struct error *err) {
+    struct top_item *items = (struct top_item *)(void *)c->top.data;
+    const size_t count = c->top.size_bytes / sizeof(*items);
+    uint64_t taken = 0;
+    (void)parse_top(&taken, c->o->top, count);
+    taken = taken < count ? taken : count;
+    if (count > 0) {
+        qsort(items, count, sizeof(*items), highest_first);
+        c->lowest = items[taken - 1].value;
+    }
+    for (size_t i = 0; i < taken; i++) {
+        c->image_bytes += items[i].image_bytes;
+        TRY(byte_buffer_append(&c->ids, &items[i].id, sizeof(items[i].id), err));
+    }
+    qsort(c->ids.data, taken, sizeof(uint64_t), compare_u64);
+    return STATUS_OK;
+}
+
+static void print_top(const struct choice *c) {
+    if (c->order && !c->o->quiet && !c->o->dry_run) {
+        cli_print(stderr, "%s of %s with a value of %s, the lowest %g; %s without one\n",
+                  cli_format_count(c->ids.size_bytes / sizeof(uint64_t)),
+                  cli_format_counted(c->top.size_bytes / sizeof(struct top_item), "sample"),
+                  c->o->by, c->lowest, cli_format_count(c->without));
+    }
+}
+
+static void put_top(struct json_writer *w, const struct choice *c) {
+    if (c->order) {
+        json_u64(w, "with_value", c->top.size_bytes / sizeof(struct top_item));
+        json_u64(w, "without_value", c->without);
+        json_double(w, "lowest", c->lowest);
+    }
 }
 
 static enum status
@@ -181,7 +266,7 @@ choose(struct choice *c, struct cli_progress *progress, const char *directory, s
         qsort(c->list.data, c->list.size_bytes / sizeof(uint64_t), sizeof(uint64_t), compare_u64);
         TRY(check_list(c, directory, err));
     }
-    if (o->where) {
+    if (o->where || o->by) {
         TRY(open_where(c, err));
     }
     if (c->where && where_has_ranks(c->where)) {
@@ -189,16 +274,19 @@ choose(struct choice *c, struct cli_progress *progress, const char *directory, s
         where_rank_end(c->where);
     }
     TRY(each_sample(c, progress, take_fitting, err));
+    TRY(c->order ? take_top(c, err) : STATUS_OK);
     return c->ids.size_bytes > 0 ? STATUS_OK
                                  : error_set(err, STATUS_NOTFOUND, "%s: no sample fits", directory);
 }
 
 static void choice_fini(struct choice *c) {
     where_destroy(c->where);
+    where_destroy(c->order);
     columns_close(c->columns);
     input_close(c->in);
     byte_buffer_fini(&c->list);
     byte_buffer_fini(&c->ids);
+    byte_buffer_fini(&c->top);
 }
 
 /* ---- copying --------------------------------------------------------------------------------- */
@@ -215,6 +303,7 @@ static enum status report_choice(const struct choice *c, struct error *err) {
     json_u64(&w, "samples", samples);
     json_u64(&w, "of", c->in->sample_count);
     json_u64(&w, "image_bytes", c->image_bytes);
+    put_top(&w, c);
     return end_result(&w, c->o->json, err);
 }
 
@@ -232,7 +321,14 @@ copy(const struct choice *c, struct ccpack_run *r, const char *directory, struct
     opt.progress = show_samples;
     opt.cookie = r;
     enum status s = pack_subset(&opt, &summary, err);
-    s = ccpack_end(r, s, &summary, o->subset.directory, o->quiet, o->json, err);
+    s = ccpack_end(r, s, &summary, o->subset.directory, o->quiet, o->json && !c->order, err);
+    if (s == STATUS_OK && o->json && c->order) {
+        struct json_writer w;
+        cli_begin_json(&w);
+        ccpack_put_summary(&w, &summary, (double)(clock_now_ns() - r->started_ns) / 1e9);
+        put_top(&w, c);
+        s = cli_end_json(&w, err);
+    }
     if (summary.has_journal) {
         const size_t end = strlen(err->text);
         snprintf(err->text + end, sizeof(err->text) - end,
@@ -245,8 +341,13 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct subset_cli *o = options;
     const char *directory = a->items[0];
     struct ccpack_run r;
-    FAIL_IF(!o->ids && !o->where, err, STATUS_USAGE, "--ids or --where must say which samples");
-    FAIL_IF(o->state && !o->where, err, STATUS_USAGE, "--state is for a condition of --where");
+    uint64_t unused = 0;
+    FAIL_IF(!o->ids && !o->where && !o->top, err, STATUS_USAGE,
+            "--ids, --where or --top must say which samples");
+    FAIL_IF(!o->top != !o->by, err, STATUS_USAGE, "--top and --by need each other");
+    FAIL_IF(o->top && !parse_top(&unused, o->top, 1), err, STATUS_USAGE,
+            "--top: '%.40s' is neither a number of samples nor a percentage up to 100%%", o->top);
+    FAIL_IF(o->state && !o->where && !o->by, err, STATUS_USAGE, "--state is for --where and --by");
     FAIL_IF(!o->subset.directory && !o->dry_run, err, STATUS_USAGE,
             "-o DIR must name the new dataset");
     TRY(remote_choice_use(&o->remote, err));
@@ -258,7 +359,11 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct choice c = {.o = o};
     byte_buffer_init(&c.list, 0);
     byte_buffer_init(&c.ids, 0);
+    byte_buffer_init(&c.top, 0);
     enum status s = choose(&c, &r.progress, directory, err);
+    if (s == STATUS_OK) {
+        print_top(&c);
+    }
     THEN(s, o->dry_run ? report_choice(&c, err) : copy(&c, &r, directory, err));
     choice_fini(&c);
     return s;

@@ -414,6 +414,34 @@ where_parse(struct where **out, const char *text, struct columns *columns, struc
     RETURN_CREATED(s, out, w, where_destroy);
 }
 
+enum status
+where_parse_name(struct where **out, const char *name, struct columns *columns, struct error *err) {
+    REQUIRE(out && name);
+    *out = NULL;
+    struct where *w = calloc(1, sizeof(*w));
+    TRY_MEMORY(w, err, "out of memory for the order");
+    w->columns = columns;
+    struct parser p = {.w = w, .text = name, .at = name};
+    struct node n = {.kind = NODE_NUMBER};
+    char field[MAX_WORD_BYTES];
+    int32_t root = 0;
+    enum status s = take_word(&p) && !p.quoted ? STATUS_OK : wrong(&p, "a name", err);
+    if (s == STATUS_OK) {
+        memcpy(field, p.word, sizeof(field));
+        s = parse_field(&p, &n, field, err);
+    }
+    skip_space(&p);
+    if (s == STATUS_OK && (n.kind != NODE_NUMBER || n.fact == NUMBER_HASH || *p.at != '\0')) {
+        s = error_set(err, STATUS_USAGE, "'%.80s' is not the name of a number", name);
+    }
+    if (s == STATUS_OK && n.fact == NUMBER_META) {
+        n.name = strdup(field + strlen(META));
+        s = n.name ? s : error_set(err, STATUS_NOMEM, "out of memory for the order");
+    }
+    THEN(s, add_node(&p, &n, &root, err));
+    RETURN_CREATED(s, out, w, where_destroy);
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
 /* A member by its name, or below others with dots between their names. */
@@ -521,6 +549,22 @@ static enum status value_of(double *out,
                                       : columns_value(w->columns, n->fact - NUMBER_COUNT, f->id);
         return STATUS_OK;
     }
+}
+
+enum status where_value(double *out,
+                        const struct where *w,
+                        struct input *in,
+                        const struct sample_facts *f,
+                        struct error *err) {
+    const struct node *n = &w->nodes[0];
+    TRY(value_of(out, w, n, in, f, err));
+    FAIL_IF(isnan(*out) && n->fact >= NUMBER_COUNT &&
+                columns_has(w->columns, n->fact - NUMBER_COUNT, f->id),
+            err, STATUS_USAGE,
+            "the column has NaN for sample %" PRIu64 ", which has no order: attach it without that "
+            "row, or exclude the sample by --where",
+            f->id);
+    return STATUS_OK;
 }
 
 /* ---- percentages ----------------------------------------------------------------------------- */

@@ -57,4 +57,16 @@ enum status where_fits(bool *out,
                        const struct sample_facts *f,
                        struct error *err);
 
+/* A number to order samples by: any NAME of a number. Returns as where_parse. */
+enum status
+where_parse_name(struct where **out, const char *name, struct columns *columns, struct error *err);
+
+/* Its value of the current sample of `in`; NaN: the sample has none. Returns as where_fits, and
+ * USAGE if an attached column has NaN. */
+enum status where_value(double *out,
+                        const struct where *w,
+                        struct input *in,
+                        const struct sample_facts *f,
+                        struct error *err);
+
 #endif

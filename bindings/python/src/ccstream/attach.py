@@ -646,8 +646,9 @@ TABLE is JSON lines (.jsonl), .csv or .tsv with a first line of names, .parquet 
 arrays: .npy and .npz, whose row i is of id i, and .safetensors. --on id=NAME: array NAME has the
 ids, or the file NAME.npy, as 'ccstream-eval embed' writes it.
 
-Values stand in DATASET/columns; shards and fingerprint do not change, and runs go on. Samples
-without a row have no value. A column is replaced whole or not at all.
+Values stand in DATASET/columns; shards and fingerprint do not change, and runs continue. Samples
+without a row have no value. A column is replaced whole or not at all. A dataset at a server is
+read-only: attach to a copy of it, or to the folder that is uploaded.
 
 Needs Python 3.11 and NumPy. docs/columns.md shows what columns are for.
 
@@ -706,6 +707,7 @@ def attach(arguments: list[str]) -> None:
         raise Fault(64, "--as must name a column")
     if len({w.name for w in wanted}) < len(wanted):
         raise Fault(64, "two columns of one name")
+    check_local(o.dataset)
     with Dataset(o.dataset) as ds:
         there = ds.columns
         for w in wanted:
@@ -732,11 +734,18 @@ def attach(arguments: list[str]) -> None:
                     f"{join.repeated:,} repeated; {report['samples_without']:,} samples without a row"), file=sys.stderr)
 
 
+def check_local(dataset: str) -> None:
+    if "://" in dataset:
+        raise Fault(64, f"{dataset}: a dataset at a server is read-only: attach to the folder that it was uploaded from and upload its "
+                        f"folder 'columns' too; or attach to a copy, which 'ccpack subset {dataset} --where \"id >= 0\" -o DIR' makes")
+
+
 def detach(arguments: list[str]) -> None:
     p = Parser(prog="ccpack detach", add_help=False)
     p.add_argument("dataset")
     p.add_argument("name")
     o = p.parse(arguments)
+    check_local(o.dataset)
     _ccstream.remove_column(o.dataset, o.name)
 
 
