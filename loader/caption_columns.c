@@ -86,6 +86,21 @@ enum status caption_columns_open(struct caption_columns **out,
     RETURN_CREATED(s, out, c, caption_columns_close);
 }
 
+void loader_caption_column_names(char out[LOADER_CAPTION_NAMES_BYTES], const char *text) {
+    size_t used = 0;
+    out[0] = '\0';
+    for (const char *at = text; at != NULL && *at != '\0';) {
+        const size_t size = strcspn(at, ":,+");
+        if (!(size == 3 && memcmp(at, "raw", 3) == 0) &&
+            used + size + 2 < LOADER_CAPTION_NAMES_BYTES) {
+            used += (size_t)snprintf(out + used, LOADER_CAPTION_NAMES_BYTES - used, "%s%.*s",
+                                     used > 0 ? "," : "", (int)size, at);
+        }
+        at = strpbrk(at, ",+");
+        at = at != NULL ? at + 1 : NULL;
+    }
+}
+
 uint64_t caption_columns_hash(const struct caption_columns *c) {
     return c != NULL ? c->hash : 0;
 }
@@ -117,6 +132,7 @@ enum status caption_columns_draw(const struct caption_columns *c,
                                  uint32_t positive,
                                  bool has_raw,
                                  struct rng *r,
+                                 uint32_t *caption,
                                  struct error *err) {
     double weights[MAX_SLOTS];
     double total = 0.0;
@@ -140,6 +156,10 @@ enum status caption_columns_draw(const struct caption_columns *c,
     *out = (struct shard_text){NULL, 0};
     if (total == 0.0 || c->columns[slot][source] == NULL) {
         return STATUS_OK;
+    }
+    *caption = LOADER_COLUMN_CAPTION;
+    for (uint32_t i = 0; i < slot; i++) {
+        *caption += c->columns[i][source] != NULL;
     }
     TRY(column_get(c->columns[slot][source], scratch, id, &row, &row_bytes, err));
     *out = draw_of_row(row, row_bytes, r);

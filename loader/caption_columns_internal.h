@@ -22,7 +22,8 @@ enum status caption_columns_open(struct caption_columns **out,
 void caption_columns_close(struct caption_columns *c);          /* accepts NULL */
 uint64_t caption_columns_hash(const struct caption_columns *c); /* NULL: 0 */
 
-/* The text, borrowed from the scratch; data NULL: one of the sample's own captions, or it has none.
+/* The text, borrowed from the scratch, and *caption, as in struct loader_batch; data NULL: one of
+ * the sample's own captions, or it has none, and *caption stays.
  * `id` is that in the dataset; positive: which of its rows in the batch. Returns OK or CORRUPT. */
 enum status caption_columns_draw(const struct caption_columns *c,
                                  struct shard_text *out,
@@ -32,6 +33,7 @@ enum status caption_columns_draw(const struct caption_columns *c,
                                  uint32_t positive,
                                  bool has_raw,
                                  struct rng *r,
+                                 uint32_t *caption,
                                  struct error *err);
 
 #endif

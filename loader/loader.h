@@ -285,6 +285,10 @@ void loader_options_default(struct loader_options *opt);
  */
 enum status loader_order_parse(struct loader_options *opt, const char *text, struct error *err);
 
+/* Names of the columns of a list for caption_columns, without raw: "long,short". */
+enum { LOADER_COLUMN_CAPTION = 1 << 16, LOADER_CAPTION_NAMES_BYTES = 320 };
+void loader_caption_column_names(char out[LOADER_CAPTION_NAMES_BYTES], const char *text);
+
 /* One batch, borrowed until loader_release. `count` is this rank's share. It differs between
  * batches only where world does not divide batch_count or a last batch is kept, and can then be 0.
  */
@@ -296,11 +300,13 @@ struct loader_batch {
     const int32_t *lengths;     /* (count) tokens before the padding; 0 without tokenizer */
     const uint64_t *sample_ids; /* (count) */
     const uint64_t *text_ids;   /* (count), LOADER_NO_TEXT without caption */
-    const uint32_t *captions;   /* (count) which of its sample's captions it is, from 0 */
-    const int32_t *labels;      /* (count), -1 without label */
-    const float *columns;       /* (count, loader_info.column_values) numbers of the columns of each
-                                   sample,       one column after the other; zeros where it has no row */
-    const uint8_t *present;     /* (count, loader_info.column_count) 1 where it has one */
+    const uint32_t *captions; /* (count) which of its sample's captions it is, from 0; of a text of
+                                 caption_columns LOADER_COLUMN_CAPTION + the number of its column
+                                 in the list, from 0, in which raw does not count */
+    const int32_t *labels;    /* (count), -1 without label */
+    const float *columns;     /* (count, loader_info.column_values) numbers of the columns of each
+                                 sample,       one column after the other; zeros where it has no row */
+    const uint8_t *present;   /* (count, loader_info.column_count) 1 where it has one */
     uint32_t count;
     uint32_t replaced_count; /* samples of this batch that replace damaged ones */
     uint64_t epoch;

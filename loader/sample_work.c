@@ -252,7 +252,7 @@ enum status sample_work_text(struct sample_work *w,
         const uint64_t own = sample->sample_id - w->sources->items[source->source].id_offset;
         for (uint32_t row = 0; row <= positive; row++) { /* each with a draw of its own */
             TRY(caption_columns_draw(w->sources->captions, &text, w->columns, source->source, own,
-                                     row, sample->text_count > 0, &r, err));
+                                     row, sample->text_count > 0, &r, out_caption, err));
         }
     }
     if (text.data == NULL && sample->text_count > 0) {

@@ -457,7 +457,9 @@ struct ccs_batch {
     uint64_t *caption_ids; /* (count) the caption's number among those of all samples by id;
                               UINT64_MAX: none. Changes when the dataset does */
     int32_t *labels;       /* (count); -1: none */
-    uint32_t *captions;    /* (count) which of its sample's captions it is, from 0 */
+    uint32_t *captions;    /* (count) which of its sample's captions it is, from 0; of a caption
+                              from a column 65536 + the column's number in caption_columns, from 0,
+                              where raw does not count */
     const struct ccs_text *texts;   /* (count) captions as stored; NULL without option texts */
     const struct ccs_text *encoded; /* (count) images as stored; NULL without option encoded */
     int32_t pixels;                 /* enum ccs_pixels: the type of images */

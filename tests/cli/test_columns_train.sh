@@ -68,6 +68,29 @@ expect_message 64 "2 texts of an image in every step, which --positives 2" train
 expect_message 64 "2 texts of an image in every step, which --positives 2" train several --loss clip --caption-columns raw+long
 expect_message 64 "'raw:2' is no NAME of a column" train several --loss nuclr --positives 2 --caption-columns raw:2+long
 
+# The numbers of texts by column: own captions first, then a column each; what each draw showed is counted there.
+expect 0 train slots --loss nuclr --text-state caption --caption-columns raw:1,long:2 --epochs 3 --zeta-freeze-epochs 0 --checkpoint-every 4 \
+    --keep-checkpoints 9
+"$python" -c '
+import ccstream, numpy
+state, visits = ccstream.State("slots"), numpy.zeros((48, 2), int)
+first = state.first_caption
+assert first.tolist() == list(range(0, 97, 2))
+with ccstream.DataLoader("d", batch_size=16, seed=1, image_size=8, caption_columns="raw:1,long:2", num_threads=1) as dl:
+    for epoch in range(3):
+        for b in dl:
+            for id, caption in zip(numpy.asarray(b["id"]), numpy.asarray(b["caption"])):
+                assert caption in (0, 65536) and (id >= 3 or caption == 0)
+                visits[id, int(caption >= 65536)] += 1
+assert visits.sum() == 144 and visits[:, 1].sum() > 60 and (state["text.visits"].reshape(48, 2) == visits).all(), visits
+u = state["text.log_u"].reshape(48, 2)
+assert (numpy.isfinite(u) == (visits > 0)).all()'
+expect 0 "$BIN/ccdump" popularity slots d --top 96 --json
+has out.txt '"caption":"(a caption of column long)"'
+expect_message 65 "keeps the numbers of texts by the columns 'long', and not by ''" train other --loss nuclr --init slots --init-state --text-state caption
+expect 0 train same --loss nuclr --init slots --init-state --text-state caption --caption-columns long:3,raw --steps 1
+resumes slots 4
+
 # Readers keep the column that they opened: a run goes to its end with it, and is not resumed with another.
 train alone --weight w --epochs 20
 train with --weight w --epochs 20 &

@@ -104,7 +104,8 @@ struct source {
 /* Where results go. */
 struct report {
     const struct options *o;
-    double tau, divisor; /* zeta is in units of tau, log u is a plain logarithm */
+    double tau, divisor;         /* zeta is in units of tau, log u is a plain logarithm */
+    const char *caption_columns; /* whose entries come after a sample's own captions */
     struct source sources[LOADER_MAX_SOURCES];
     uint32_t source_count;
     struct json_writer line;
@@ -231,6 +232,17 @@ static enum status read_caption(struct shard_text *out,
     struct sample_facts f;
     *out = (struct shard_text){"", 0};
     TRY(input_find(in, &f, x->id, err));
+    const uint32_t own = f.caption_count > 0 ? f.caption_count : 1;
+    const char *column = r->caption_columns;
+    if (column[0] != '\0' && x->caption >= own) {
+        for (uint32_t k = own; k < x->caption && column[0] != '\0'; k++) {
+            column += strcspn(column, ",");
+            column += column[0] == ',';
+        }
+        out->data = cli_format("(a caption of column %.*s)", (int)strcspn(column, ","), column);
+        out->size_bytes = strlen(out->data);
+        return STATUS_OK;
+    }
     return f.caption_count > 0 ? input_caption(in, out, x->caption % f.caption_count, err)
                                : STATUS_OK;
 }
@@ -365,6 +377,7 @@ static enum status rank_and_show(struct report *r,
     size_t count = 0;
     TRY(checkpoint_choose_tau(c, &r->tau, err));
     r->divisor = r->o->by == BY_ZETA ? r->tau : 1.0;
+    r->caption_columns = checkpoint_caption_columns(c);
     TRY(open_sources(r, c, dirs, dir_count, err));
     enum status s = rank_samples(&ranked, &count, c, r, err);
     THEN(s, show(r, ranked, count, err));

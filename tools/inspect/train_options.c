@@ -512,10 +512,12 @@ const struct cli_program *train_program(void) {
                  "computes, including its learning rates"},
         {"text-state", 0, CLI_ENUM, FIELD(trainer.text_state), .default_text = "sample",
          .choices = text_state_choices, .metavar = "WHAT", .group = "Loss",
-         .help = "what the numbers that the loss keeps of texts (u, zeta, tau) belong to, where "
-                 "images have several captions: each caption, or each sample whichever caption is "
-                 "drawn. With --positives each pair of a sample has its own. A resumed run keeps "
-                 "its own"},
+         .help =
+             "what the numbers that the loss keeps of texts (u, zeta, tau) belong to, where "
+             "images have several captions: each caption and each column of --caption-columns, or "
+             "each sample whichever caption is drawn. With --positives each pair of a sample has "
+             "its own. A resumed run keeps "
+             "its own"},
     };
     static struct cli_rows shared[3] = {CLI_ROWS(loss_rows), {NULL, 0}, {NULL, 0}};
     static struct cli_program program;

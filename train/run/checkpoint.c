@@ -520,6 +520,11 @@ const uint64_t *checkpoint_captions(const struct checkpoint *c) {
     return c->captions;
 }
 
+const char *checkpoint_caption_columns(const struct checkpoint *c) {
+    const char *names = safetensors_metadata(c->file, KEY_CAPTIONS);
+    return names != NULL ? names : "";
+}
+
 const void *checkpoint_tokenizer(const struct checkpoint *c, size_t *size_bytes) {
     *size_bytes = c->tokenizer_size_bytes;
     return c->tokenizer;

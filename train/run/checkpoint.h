@@ -91,6 +91,7 @@ struct checkpoint_content {
      * NULL: there are none. */
     const struct sample_state *captions;
     const uint64_t *first_caption;
+    const char *caption_columns; /* "long,short": with entries after an id's own; NULL: none */
     const struct feature_cache *image_cache, *text_cache; /* filled; NULL: none is saved */
     const struct loss_scalar *scalars;
     int32_t scalar_count;
@@ -147,6 +148,10 @@ enum status checkpoint_choose_tau(const struct checkpoint *c, double *tau, struc
  * "text.", are those from [i] to [i + 1] - 1. NULL: texts have an entry for each id, like images.
  */
 const uint64_t *checkpoint_captions(const struct checkpoint *c);
+
+/* The columns of captions, "long,short", that have the last entries of each id, in this order;
+ * borrowed. "": none. */
+const char *checkpoint_caption_columns(const struct checkpoint *c);
 
 /* The tokenizer's bytes, borrowed; NULL and 0 when it has none. */
 const void *checkpoint_tokenizer(const struct checkpoint *c, size_t *size_bytes);

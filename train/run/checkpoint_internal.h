@@ -32,6 +32,7 @@
 #define KEY_SOURCES     "dataset.count"
 #define KEY_MIX         "dataset.mix"
 #define KEY_COLUMNS     "dataset.columns"
+#define KEY_CAPTIONS    "loss.caption_columns"
 #define KEY_LOSS        "loss.name"
 #define KEY_TAU         "loss.tau"
 #define KEY_SCALAR      "loss.state."

@@ -104,6 +104,9 @@ put_metadata(struct safetensors_writer *w, const struct checkpoint_content *c, s
     TRY(put_sources(w, p, err));
     TRY(safetensors_writer_metadata(w, KEY_LOSS, c->loss_name, err));
     TRY(put_double(w, KEY_TAU, c->tau, err));
+    if (c->captions != NULL && c->caption_columns != NULL && c->caption_columns[0] != '\0') {
+        TRY(safetensors_writer_metadata(w, KEY_CAPTIONS, c->caption_columns, err));
+    }
     for (int32_t i = 0; i < c->scalar_count; i++) {
         char key[128];
         (void)snprintf(key, sizeof key, KEY_SCALAR "%s", c->scalars[i].name);

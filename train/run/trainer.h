@@ -52,7 +52,7 @@ enum trainer_state {
  * none, or no such (loss_keeps_texts), reads them by sample. */
 enum trainer_text_state {
     TRAINER_TEXT_SAMPLE,  /* each sample, whichever of its captions is drawn */
-    TRAINER_TEXT_CAPTION, /* each caption, where a sample has several */
+    TRAINER_TEXT_CAPTION, /* each of a sample's own captions, and each column of caption_columns */
 };
 
 /* The validation figure whose best checkpoint is kept as RUN/best. */

@@ -1,14 +1,15 @@
 /*
  * trainer_captions: the numbers of texts by caption (--text-state caption). An image with several
  * captions shows one of them in each epoch; each has an entry of its own, after those of the
- * samples with lower ids. A sample without captions has one, a removed sample none:
+ * samples with lower ids. A sample without captions has one, a removed sample none. After a
+ * sample's own captions each column of --caption-columns has one, whichever of its texts is drawn:
  *
  *   id        0              1   2 (removed)   3
  *   entries   0 1 2 3 4      5                 6 7
  *   first     0              5   6             6        8
  *
- * A run keeps the form that its checkpoint has. Where no sample has two captions, the form is that
- * by sample, and so are all bytes.
+ * A run keeps the form that its checkpoint has. Where no sample has two captions, and there are no
+ * columns, the form is that by sample, and so are all bytes.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,8 +31,9 @@ static enum status count_captions(struct trainer *t, bool *several, struct error
         for (uint64_t k = 0; k < dataset_sample_count(d); k++) {
             struct dataset_sample sample;
             TRY(dataset_sample_at(d, k, &sample, err));
-            counts[sample.sample_id] = sample.text_count > 0 ? sample.text_count : 1;
-            *several = *several || sample.text_count > 1;
+            const uint32_t own = sample.text_count > 0 ? sample.text_count : 1;
+            counts[sample.sample_id] = own + t->caption_column_count;
+            *several = *several || counts[sample.sample_id] > 1;
         }
     }
     for (uint64_t id = 0; id < t->data.id_space; id++) {
@@ -50,6 +52,15 @@ trainer_open_captions(struct trainer *t, const struct loss_options *loss, struct
     FAIL_IF(continues && by_caption && o->text_state == TRAINER_TEXT_SAMPLE, err, STATUS_MISMATCH,
             "%s keeps the numbers of texts by caption; use --text-state caption",
             checkpoint_path(t->source));
+    loader_caption_column_names(t->caption_columns, o->caption_columns);
+    for (const char *at = t->caption_columns; *at != '\0'; at++) {
+        t->caption_column_count += at == t->caption_columns || *at == ',';
+    }
+    const char *before = by_caption && continues ? checkpoint_caption_columns(t->source) : NULL;
+    FAIL_IF(before != NULL && strcmp(before, t->caption_columns) != 0, err, STATUS_MISMATCH,
+            "%s keeps the numbers of texts by the columns '%s', and not by '%s': pass the same "
+            "--caption-columns, in the same order",
+            checkpoint_path(t->source), before, t->caption_columns);
     if (by_caption && o->task == TRAINER_PAIRS && loss_keeps_texts(loss)) {
         TRY(count_captions(t, &several, err));
     }
@@ -68,8 +79,10 @@ void trainer_find_captions(const struct trainer *t,
                            const struct loader_batch *batch) {
     for (uint32_t i = 0; i < batch->count; i++) {
         const uint64_t *first = &t->first_caption[batch->sample_ids[i]];
-        out[i] =
-            first[0] + batch->captions[i] % (first[1] - first[0]); /* --pair-noise: another's */
+        const uint64_t own = first[1] - first[0] - t->caption_column_count;
+        const uint32_t k = batch->captions[i];
+        out[i] = first[0] + (k >= LOADER_COLUMN_CAPTION ? own + (k - LOADER_COLUMN_CAPTION)
+                                                        : k % own); /* --pair-noise: another's */
     }
 }
 
@@ -87,12 +100,18 @@ void trainer_remap_captions(uint64_t *old_captions,
                             const struct checkpoint *c,
                             const uint64_t *old_ids) {
     const uint64_t *old = checkpoint_captions(c);
+    const uint32_t columns = t->caption_column_count; /* the checkpoint has the same */
     for (uint64_t id = 0; id < t->data.id_space; id++) {
         const uint64_t first = t->first_caption[id];
         const uint64_t was = old_ids[id] != SAMPLE_STATE_NO_ID ? old[old_ids[id]] : 0;
         const uint64_t count = old_ids[id] != SAMPLE_STATE_NO_ID ? old[old_ids[id] + 1] - was : 0;
-        for (uint64_t k = 0; k < t->first_caption[id + 1] - first; k++) {
-            old_captions[first + k] = k < count ? was + k : SAMPLE_STATE_NO_ID;
+        const uint64_t now = t->first_caption[id + 1] - first;
+        for (uint64_t k = 0; k < now; k++) {
+            const bool own = k + columns < now;
+            const bool known = own ? k + columns < count : count >= columns && count > 0;
+            old_captions[first + k] = !known ? SAMPLE_STATE_NO_ID
+                                      : own  ? was + k
+                                             : was + count - (now - k);
         }
     }
 }

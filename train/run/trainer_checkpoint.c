@@ -272,7 +272,8 @@ enum status trainer_save(struct trainer *t, struct error *err) {
                                          .params = trainer_params(t),
                                          .state = t->state,
                                          .captions = t->captions,
-                                         .first_caption = t->first_caption};
+                                         .first_caption = t->first_caption,
+                                         .caption_columns = t->caption_columns};
     content.image_cache = filled_cache(t, true);
     content.text_cache = filled_cache(t, false);
     content.scalar_count = t->loss != NULL ? loss_scalars(t->loss, &content.scalars) : 0;

@@ -139,8 +139,10 @@ struct trainer {
     struct dual_encoder *model; /* of pairs, or */
     struct view_encoder *views; /* of two views */
     struct sample_state *state;
-    struct sample_state *captions;   /* of texts by caption, and */
-    uint64_t *first_caption;         /* (id space + 1) their entries; NULL: `state` has them */
+    struct sample_state *captions; /* of texts by caption, and */
+    uint64_t *first_caption;       /* (id space + 1) their entries; NULL: `state` has them */
+    char caption_columns[LOADER_CAPTION_NAMES_BYTES]; /* whose entries come after a sample's own */
+    uint32_t caption_column_count;
     struct loss *loss;               /* NULL: the block loss, see `blocks` */
     struct loss_device *loss_device; /* NULL: the host computes the loss */
     struct loss_tiled *tiled;        /* NULL: from the whole matrix of similarities */

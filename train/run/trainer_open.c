@@ -243,6 +243,11 @@ static enum status plan_contrast(struct dual_encoder_memory *m,
     struct sample_state *captions = NULL;
     struct loss *loss = NULL;
     options.views = views;
+    char names[LOADER_CAPTION_NAMES_BYTES];
+    loader_caption_column_names(names, o->caption_columns);
+    for (const char *at = names; *at != '\0'; at++) {
+        text_count += at == names || *at == ',' ? id_space_count : 0;
+    }
     const bool by_caption = o->text_state == TRAINER_TEXT_CAPTION && !views &&
                             text_count > id_space_count && loss_keeps_texts(&options);
     TRY(sample_state_create(&state, 1, NULL, err));

@@ -62,7 +62,8 @@ class Batch(dict[str, Any]):
     id          int64 (B), sample ids
     caption_id  int64 (B), the caption's number among those of all samples by id; -1: none
     label       int32 (B), classes; -1: none
-    caption     int32 (B), which of its sample's captions it is, from 0
+    caption     int32 (B), which of its sample's captions it is, from 0; of a caption from a column 65536 + the column's number
+                in caption_columns, from 0, where raw does not count
 
     With fields of these names lists of B items: text (str, captions as stored), encoded (bytes, images as stored), key
     (str), metadata (from JSON; None: none). A tokenizer that is a function gives tokens of its own, and what else it
