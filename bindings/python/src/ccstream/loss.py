@@ -55,7 +55,8 @@ class State(_Columns):
     path: a checkpoint of ccstream-train, its run directory, or a file of Loss.save. float32 columns
     have NaN, "visits" 0 for samples that no step has had; columns of ids have 2**64 - 1 for none.
     first_caption: None, or of a run with --text-state caption (id_space + 1): columns of texts have
-    entries for captions, those of id i from first_caption[i] to first_caption[i + 1] - 1.
+    entries for captions, those of id i from first_caption[i] to first_caption[i + 1] - 1: its own captions, then one for
+    each column of --caption-columns.
     NotFoundError, CorruptError, VersionError.
     """
 
