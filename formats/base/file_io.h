@@ -184,9 +184,10 @@ path_join(char *out, size_t out_size_bytes, const char *a, const char *b, struct
  * is too long) or a failure of making one. */
 enum status file_make_parents(const struct file_system *fs, const char *path, struct error *err);
 
-/* Makes $TMPDIR/NAME-XXXXXX (/tmp without TMPDIR), which nobody else may enter, for
- * file_remove_folder. Returns OK, LIMIT (the path is too long) or a failure of making it. */
-enum status file_temporary_folder(char out[PATH_MAX_BYTES], const char *name, struct error *err);
+/* Makes a folder of a unique name in $TMPDIR (/tmp without it), which nobody else may enter, for
+ * file_remove_folder. Folders that processes of this user left when they were killed are removed.
+ * Returns OK, LIMIT (the path is too long) or a failure of making it. */
+enum status file_temporary_folder(char out[PATH_MAX_BYTES], struct error *err);
 
 /* Removes a folder with its files, but not one that holds folders. A link in its place stays. */
 void file_remove_folder(const char *path);

@@ -7,11 +7,15 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
+#include <glob.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "formats/base/file_calls.h"
@@ -415,15 +419,6 @@ const struct file_system *file_posix(void) {
 
 /* ---- folders ---- */
 
-enum status file_temporary_folder(char out[PATH_MAX_BYTES], const char *name, struct error *err) {
-    const char *place = getenv("TMPDIR");
-    char ending[64];
-    (void)snprintf(ending, sizeof ending, "%s-XXXXXX", name);
-    TRY(path_join(out, PATH_MAX_BYTES, place != NULL ? place : "/tmp", ending, err));
-    FAIL_ERRNO_IF(mkdtemp(out) == NULL, err, "%s: cannot make a temporary folder", out);
-    return STATUS_OK;
-}
-
 void file_remove_folder(const char *path) {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
@@ -434,4 +429,50 @@ void file_remove_folder(const char *path) {
         (void)closedir(d);
         (void)rmdir(path);
     }
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at) {
+    (void)info, (void)kind, (void)at;
+    return remove(path);
+}
+
+/* Locks a folder of this user until the process ends, as one in use. -1: it is, or another's. */
+static int lock_folder(const char *path) {
+    struct stat info;
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const bool ours = fd >= 0 && fstat(fd, &info) == 0 && info.st_uid == geteuid();
+    if (fd >= 0 && (!ours || flock(fd, LOCK_EX | LOCK_NB) != 0)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Removes folders of processes that were killed. A new one may not be locked yet. */
+static void remove_left(const char *pattern) {
+    glob_t all;
+    const bool any = glob(pattern, 0, NULL, &all) == 0;
+    for (size_t i = 0; any && i < all.gl_pathc; i++) {
+        struct stat info;
+        const bool old = lstat(all.gl_pathv[i], &info) == 0 && info.st_mtime + 60 < time(NULL);
+        const int fd = old ? lock_folder(all.gl_pathv[i]) : -1;
+        if (fd >= 0) {
+            (void)nftw(all.gl_pathv[i], remove_one, 8, FTW_DEPTH | FTW_PHYS);
+            close(fd);
+        }
+    }
+    if (any) {
+        globfree(&all);
+    }
+}
+
+enum status file_temporary_folder(char out[PATH_MAX_BYTES], struct error *err) {
+    const char *place = getenv("TMPDIR");
+    place = place != NULL && place[0] != '\0' ? place : "/tmp";
+    TRY(path_join(out, PATH_MAX_BYTES, place, "ccstream-temporary-*", err));
+    remove_left(out);
+    TRY(path_join(out, PATH_MAX_BYTES, place, "ccstream-temporary-XXXXXX", err));
+    FAIL_ERRNO_IF(mkdtemp(out) == NULL, err, "%s: cannot make a temporary folder", out);
+    (void)lock_folder(out);
+    return STATUS_OK;
 }

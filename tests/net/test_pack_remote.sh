@@ -71,6 +71,21 @@ expect 0 env TMPDIR="$PWD/temporary" "$BIN/ccpack" plan --json --resize short:64
 [ "$(field out.txt samples)" -ge 100 ] || fail "$(field out.txt samples) samples are estimated, not 120"
 [ "$(field out.txt captions_per_sample)" = 1 ] || fail "another number of captions"
 [ -z "$(ls temporary)" ] || fail "the plan left files"
+
+# What a killed one leaves is removed by the next, and not what another is using.
+TMPDIR="$PWD/temporary" "$BIN/ccpack" plan -q "$hub/[0-2].tar" >plan.txt 2>&1 &
+pid=$!
+for i in $(seq 1000); do [ -n "$(ls temporary)" ] && break; sleep 0.002; done
+kill -KILL $pid
+wait $pid 2>/dev/null || true
+mkdir -p temporary/ccstream-temporary-killed/0 temporary/ccstream-temporary-used
+echo left >temporary/ccstream-temporary-killed/0/shard-000000.cci
+touch -d '5 minutes ago' temporary/*
+exec 8<temporary/ccstream-temporary-used
+flock 8
+expect 0 env TMPDIR="$PWD/temporary" "$BIN/ccpack" plan --json $hub/0.tar
+[ "$(ls temporary)" = ccstream-temporary-used ] || fail "temporary folders: $(ls temporary)"
+exec 8<&-
 expect 65 "$BIN/ccpack" plan $hub/3.tar.gz
 has err.txt "is compressed"
 expect 64 "$BIN/ccpack" plan tars/0.tar

@@ -123,7 +123,7 @@ static enum status train_in_folder(struct order_loss *x,
     const struct file_system *fs = file_posix();
     char folder[PATH_MAX_BYTES];
     char path[PATH_MAX_BYTES];
-    TRY(file_temporary_folder(folder, "ccdump", err));
+    TRY(file_temporary_folder(folder, err));
     char *target = checkpoint[0] != '\0' ? realpath(checkpoint, NULL) : NULL;
     enum status s = path_join(path, sizeof path, folder, "last", err);
     THEN(s, target != NULL ? fs->link(fs->context, target, path, err) : STATUS_OK);

@@ -180,7 +180,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
                 "%.200s: a plan is made of tars at a server; ccdump ls shows what is here",
                 tars.items[i]);
     }
-    TRY(file_temporary_folder(folder, "ccpack-plan", err));
+    TRY(file_temporary_folder(folder, err));
     cli_signals_install();
     listing_measure(&p.tar_bytes, &p.sized, tars.items, tars.count, location_allows_private());
     cli_progress_init(&p.progress, "tars", o->quiet);
