@@ -9,6 +9,14 @@
 #include "pack/index/index_tar_internal.h"
 #include "pack/journal/journal_internal.h"
 
+/* A tar that is done. */
+struct line {
+    struct index_tar_result result; /* its counts */
+    struct shard_summary shard;
+    bool has_shard;         /* it has samples */
+    uint64_t rejects_bytes; /* of rejects.jsonl up to it */
+};
+
 static enum status journal_path(char *out, const struct pack_options *o, struct error *err) {
     return path_join(out, PATH_MAX_BYTES, o->directory, INDEX_JOURNAL_NAME, err);
 }
@@ -25,10 +33,11 @@ head_line(struct byte_buffer *out, const struct pack_options *o, struct error *e
     return s;
 }
 
-enum status index_journal_read(struct byte_buffer *text,
-                               size_t *at,
-                               const struct pack_options *o,
-                               struct error *err) {
+/* Reads the journal, and compares its head with the options; *at is then the first line. */
+static enum status read_journal(struct byte_buffer *text,
+                                size_t *at,
+                                const struct pack_options *o,
+                                struct error *err) {
     char path[PATH_MAX_BYTES];
     struct byte_buffer head;
     TRY(journal_path(path, o, err));
@@ -46,9 +55,8 @@ enum status index_journal_read(struct byte_buffer *text,
     return s;
 }
 
-bool index_journal_next(const struct byte_buffer *text,
-                        size_t *at,
-                        struct index_journal_line *out) {
+/* The line at *at, which moves to the next. False: there is no undamaged one. */
+static bool next_line(const struct byte_buffer *text, size_t *at, struct line *out) {
     const uint8_t *json, *line = text->data + *at;
     const uint8_t *end = memchr(line, '\n', text->size_bytes - *at);
     size_t json_bytes;
@@ -71,37 +79,57 @@ bool index_journal_next(const struct byte_buffer *text,
     return good;
 }
 
-enum status index_journal_open(struct file **out,
-                               const struct pack_options *o,
-                               uint64_t size_bytes,
-                               struct error *err) {
+enum status index_journal_take(struct index_run *r, struct error *err) {
+    struct line line;
+    struct byte_buffer text = {0};
+    struct error why = {0};
+    size_t at = 0;
+    enum status s = read_journal(&text, &at, &r->opt, &why);
+    if (s == STATUS_NOTFOUND) {
+        return STATUS_OK;
+    }
+    s = s == STATUS_OK ? s : error_pass(err, s, &why);
+    while (s == STATUS_OK && r->committed < r->opt.source_count && next_line(&text, &at, &line)) {
+        r->rejects.size_bytes = line.rejects_bytes;
+        s = index_account(r, r->committed++, &line.result, line.has_shard ? &line.shard : NULL,
+                          err);
+    }
+    byte_buffer_fini(&text);
+    r->journal_bytes = at;
+    r->taken = r->written = r->committed;
+    r->summary->resumed = r->summary->samples;
+    r->summary->resumed_bytes = r->summary->bytes;
+    return s;
+}
+
+enum status index_journal_open(struct index_run *r, struct error *err) {
+    const struct pack_options *o = &r->opt;
     char path[PATH_MAX_BYTES];
     TRY(journal_path(path, o, err));
-    if (size_bytes == 0) {
+    if (r->journal_bytes == 0) {
         struct byte_buffer head;
         enum status s = head_line(&head, o, err);
         THEN(s, file_write_atomic(o->fs, path, head.data, head.size_bytes, err));
         byte_buffer_fini(&head);
         TRY(s);
     } else {
-        TRY(o->fs->truncate(o->fs->context, path, size_bytes, err));
+        TRY(o->fs->truncate(o->fs->context, path, r->journal_bytes, err));
     }
-    return o->fs->open(o->fs->context, out, path, FILE_APPEND_WRITE, err);
+    return o->fs->open(o->fs->context, &r->journal, path, FILE_APPEND_WRITE, err);
 }
 
-enum status index_journal_add(struct file *f,
-                              const struct pack_options *o,
+enum status index_journal_add(struct index_run *r,
                               const struct index_tar_result *result,
                               const struct shard_summary *shard,
-                              uint64_t rejects_bytes,
                               struct error *err) {
+    const struct file_system *fs = r->opt.fs;
     struct json_writer w;
     struct byte_buffer line;
     json_writer_init(&w, 0);
     byte_buffer_init(&line, PACK_JOURNAL_MAX_BYTES);
     json_open_object(&w, NULL);
     json_u64(&w, "rows", result->rows);
-    json_u64(&w, "rejects_bytes", rejects_bytes);
+    json_u64(&w, "rejects_bytes", r->rejects.size_bytes);
     pack_journal_put_counts(&w, result->rejected_by, &result->ignored);
     if (shard) {
         manifest_put_shard(&w, "shard", shard);
@@ -109,9 +137,15 @@ enum status index_journal_add(struct file *f,
     json_close_object(&w);
     enum status s = json_writer_status(&w, err);
     THEN(s, pack_journal_wrap(&line, w.out.data, w.out.size_bytes, err));
-    THEN(s, o->fs->write(f, line.data, line.size_bytes, err));
-    THEN(s, o->fs->sync(f, err));
+    THEN(s, fs->write(r->journal, line.data, line.size_bytes, err));
+    THEN(s, fs->sync(r->journal, err));
     byte_buffer_fini(&line);
     json_writer_fini(&w);
     return s;
+}
+
+enum status index_journal_remove(struct index_run *r, struct error *err) {
+    char path[PATH_MAX_BYTES];
+    TRY(journal_path(path, &r->opt, err));
+    return r->opt.fs->remove(r->opt.fs->context, path, err);
 }

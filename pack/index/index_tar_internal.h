@@ -1,5 +1,5 @@
 /*
- * index_tar_internal: one tar, which one thread indexes, and what all threads share.
+ * index_tar_internal: one tar, which one thread indexes, what all threads share, and the files.
  */
 #ifndef PACK_INDEX_INDEX_TAR_INTERNAL_H
 #define PACK_INDEX_INDEX_TAR_INTERNAL_H
@@ -10,6 +10,7 @@
 #include "formats/dataset/manifest.h"
 #include "formats/shard/shard_foreign.h"
 #include "pack/index/index_tar.h"
+#include "pack/run/rejects_internal.h"
 #include "pack/run/worker_internal.h"
 
 enum { INDEX_TAR_MAX_REJECTS_BYTES = 256 << 20 }; /* of one tar */
@@ -75,35 +76,64 @@ enum status index_tar_one(struct index_tar_worker *w,
                           const char *path,
                           struct error *err);
 
-/* ---- index.journal, of tars at a server ---- */
+/* A run. What stands after `stop` is of the threads. */
+struct index_run {
+    struct pack_options opt; /* the caller's, with container tar */
+    struct pack_summary *summary;
+    struct manifest manifest;
+    struct pack_rejects rejects;
+    struct file *lock;                    /* of the tars' folder; NULL: it cannot be locked */
+    bool remote;                          /* the tars are at a server */
+    struct file *journal;                 /* then index.journal */
+    uint64_t journal_bytes;               /* of it, from an earlier process */
+    size_t written;                       /* tars that may have a temporary index */
+    char temporary[FILE_TEMPORARY_BYTES]; /* its ending; ".tmp" if remote: it is found again */
+    uint64_t total_bytes;
+    struct pack_budget budget;
+    struct index_tar_counts counts;
+    atomic_bool stop; /* no other data depends on it, so relaxed */
 
-/* A tar that is done. */
-struct index_journal_line {
-    struct index_tar_result result; /* its counts */
-    struct shard_summary shard;
-    bool has_shard;         /* it has samples */
-    uint64_t rejects_bytes; /* of rejects.jsonl up to it */
+    pthread_mutex_t mutex;
+    pthread_cond_t done, room;        /* what the caller and the threads wait for */
+    struct index_tar_result *results; /* (source_count), each owned by its thread until done */
+    size_t taken, committed;          /* guarded by mutex */
 };
 
-/* Reads the journal, and compares its head with the options: *at is the first line. Returns OK,
- * NOTFOUND, MISMATCH, IO, LIMIT or NOMEM. `text` is initialised by the call. */
-enum status index_journal_read(struct byte_buffer *text,
-                               size_t *at,
-                               const struct pack_options *o,
-                               struct error *err);
-/* The line at *at, which moves to the next. False: there is no undamaged one. */
-bool index_journal_next(const struct byte_buffer *text, size_t *at, struct index_journal_line *out);
-/* Opens it after its first size_bytes; 0: begins a new one. */
-enum status index_journal_open(struct file **out,
-                               const struct pack_options *o,
-                               uint64_t size_bytes,
-                               struct error *err);
+/* Adds a tar to the manifest and the summary. `shard` NULL: it has no sample. */
+enum status index_account(struct index_run *r,
+                          size_t tar,
+                          const struct index_tar_result *result,
+                          const struct shard_summary *shard,
+                          struct error *err);
+
+/* ---- the files ---- */
+
+/* Checks tars and folder, and opens rejects.jsonl and the journal; takes what an interrupted run
+ * did. Returns OK, with was_finished where nothing is left to do, or as index_tar_run. */
+enum status index_prepare(struct index_run *r, struct error *err);
+/* Writes the index of a tar to the disk under a temporary name. */
+enum status
+index_write(struct index_run *r, size_t tar, const struct byte_buffer *index, struct error *err);
+/* Names the indexes and writes dataset.json. After a failure there is no dataset. */
+enum status index_publish(struct index_run *r, struct error *err);
+/* After a failure, `s`, only the list that the message names is kept; of tars at a server also what
+ * the journal has. */
+void index_withdraw(struct index_run *r, enum status s);
+/* Returns `s`, but CORRUPT for EXISTS: the same id twice. */
+enum status index_explain(enum status s, const struct error *why, struct error *err);
+
+/* ---- index.journal, of tars at a server ---- */
+
+/* Takes over what it has. Returns OK, also if it is missing; MISMATCH (other options), IO, LIMIT or
+ * NOMEM. */
+enum status index_journal_take(struct index_run *r, struct error *err);
+/* Opens it after the lines that were taken; without any it begins a new one. */
+enum status index_journal_open(struct index_run *r, struct error *err);
 /* The line is on the disk when this returns OK. `shard` NULL: the tar has no sample. */
-enum status index_journal_add(struct file *f,
-                              const struct pack_options *o,
+enum status index_journal_add(struct index_run *r,
                               const struct index_tar_result *result,
                               const struct shard_summary *shard,
-                              uint64_t rejects_bytes,
                               struct error *err);
+enum status index_journal_remove(struct index_run *r, struct error *err);
 
 #endif
