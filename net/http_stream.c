@@ -61,6 +61,30 @@ struct http_stream {
     struct piece pieces[AHEAD];
 };
 
+/* Buffers of streams that were closed, for the next ones: new memory costs as much as a copy. */
+static struct {
+    pthread_mutex_t mutex;
+    uint8_t *data[AHEAD];
+    size_t count;
+} spare = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static uint8_t *take_buffer(void) {
+    pthread_mutex_lock(&spare.mutex);
+    uint8_t *data = spare.count > 0 ? spare.data[--spare.count] : NULL;
+    pthread_mutex_unlock(&spare.mutex);
+    return data != NULL ? data : malloc(PIECE_BYTES);
+}
+
+static void give_buffer(uint8_t *data) {
+    pthread_mutex_lock(&spare.mutex);
+    if (data != NULL && spare.count < AHEAD) {
+        spare.data[spare.count++] = data;
+        data = NULL;
+    }
+    pthread_mutex_unlock(&spare.mutex);
+    free(data);
+}
+
 static const char replaced[] = "was replaced at the server while it was read";
 
 static void fail(struct http_stream *s, enum status status, const char *why) {
@@ -208,7 +232,7 @@ static void *stream_main(void *cookie) {
             return NULL;
         }
         while ((p = take_piece(s)) != NULL) {
-            p->data = p->data != NULL ? p->data : malloc(PIECE_BYTES);
+            p->data = p->data != NULL ? p->data : take_buffer();
             if (p->data == NULL) {
                 fail(s, STATUS_NOMEM, "out of memory for what is read ahead");
                 return NULL;
@@ -336,7 +360,7 @@ void http_stream_close(struct http_stream *s) {
     http_destroy(s->http);
     location_destroy(s->location);
     for (size_t i = 0; i < AHEAD; i++) {
-        free(s->pieces[i].data);
+        give_buffer(s->pieces[i].data);
     }
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->mutex);
