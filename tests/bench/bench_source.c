@@ -30,6 +30,7 @@ int main(int argc, char **argv) {
     struct error err = {0};
     int slots = argc > 2 ? atoi(argv[2]) : 24;
     how.urls = argc > 3;
+    how.grouping = how.urls ? SOURCE_GROUP_NEVER : SOURCE_GROUP_AUTO; /* as ccpack fetch */
     if (argc < 2 || slots < 1 || source_open(&s, argv[1], &how, &err) != STATUS_OK) {
         fprintf(stderr, "bench_source SOURCE [SLOTS]: %s\n", err.text);
         return 1;

@@ -128,20 +128,3 @@ kill -KILL $pid
 wait $pid 2>/dev/null || true
 expect 0 run -q -o killed --resume many.parquet
 cmp whole/dataset.json killed/dataset.json || fail "a killed run differs"
-
-# Samples of real sets, where they are: every value of every file; damaged files end with a message.
-make=${CCSTREAM_TEST_DATA:-none}/../tools/parquet-samples/make_parquet_samples.py
-[ -f "$make" ] || exit 0
-"$real" "$make" samples
-"$real" "$SRC/tests/support/parquet_samples.py" "$SRC/bindings/python/src/ccstream/parquet_rows.py" samples
-damaged=0
-for file in samples/bad-*.parquet; do
-    expect 65 "$BIN/ccpack" -o "new-$(basename "$file")" "$file"
-    has err.txt "$file"
-    damaged=$((damaged + 1))
-done
-[ $damaged = 10 ] || fail "$damaged damaged files"
-for file in hf-image-struct:245 hf-list-captions:198 img2dataset-images:215 large-types:250; do
-    expect 0 "$BIN/ccpack" -o "${file%:*}" --json --max-bad 100% "samples/${file%:*}.parquet"
-    has out.txt "\"samples\":${file#*:},"
-done

@@ -19,9 +19,13 @@ static enum status become_python(char *command, int argc, char **argv, struct er
         " from ccstream.attach import main\nexcept ImportError as e:\n"
         " print(f'ccpack: {e}: attach needs NumPy for {sys.executable}', file=sys.stderr)\n"
         " sys.exit(69)\nmain()\n";
-    static char python[] = CCS_PYTHON;
+    const char *named = getenv("CCSTREAM_PYTHON");
+    char python[PATH_MAX_BYTES];
     char module[PATH_MAX_BYTES];
     char folder[PATH_MAX_BYTES];
+    named = named != NULL && named[0] != '\0' ? named : CCS_PYTHON;
+    FAIL_IF(!child_program_find(python, sizeof(python), named), err, STATUS_UNSUPPORTED,
+            "there is no %.200s to run attach", named);
     FAIL_IF(!module_file_find(module, sizeof(module), "python/ccstream/attach.py", "") &&
                 !module_file_find(module, sizeof(module), "../python/ccstream/attach.py", ""),
             err, STATUS_UNSUPPORTED,
@@ -40,8 +44,8 @@ static enum status become_python(char *command, int argc, char **argv, struct er
     }
     char **const environment = child_environment(false);
     TRY_MEMORY(environment, err, "out of memory");
-    execve(CCS_PYTHON, words, environment);
-    return error_set_errno(err, "cannot run " CCS_PYTHON);
+    execve(python, words, environment);
+    return error_set_errno(err, "cannot run %.200s", python);
 }
 
 static int run(const char *name, char *command, int argc, char **argv) {

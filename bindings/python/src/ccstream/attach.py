@@ -138,10 +138,11 @@ class Parquet(Lines):
             import pyarrow
             from pyarrow import parquet
         except ImportError as e:
-            raise Fault(69, f"{path}: Parquet needs pyarrow (pip install pyarrow): {e}") from None
-        self.temporary = tempfile.NamedTemporaryFile("wb", suffix=".jsonl")
+            raise Fault(69, f"{path}: a Parquet file is read with pyarrow, which {sys.executable} does not have: {sys.executable} -m "
+                            f"pip install pyarrow, or CCSTREAM_PYTHON=/path/to/python of another installation: {e}") from None
+        self.temporary = tempfile.TemporaryFile("wb")  # has no name, so that a kill leaves nothing
         try:
-            file = parquet.ParquetFile(path)
+            file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)  # else the file is kept in memory
             names = set(file.schema_arrow.names)
             for batch in file.iter_batches(4096, columns=[c for c in dict.fromkeys(columns) if c in names]):
                 for row in batch.to_pylist() if batch.num_columns else [{}] * batch.num_rows:
@@ -151,7 +152,7 @@ class Parquet(Lines):
             if isinstance(e, OSError) and e.errno:
                 raise
             raise Fault(65, f"{path}: {' '.join(str(e).split())[:300]}") from None
-        super().__init__(self.temporary.name)
+        super().__init__(f"/proc/self/fd/{self.temporary.fileno()}")
         self.path = path
 
     def fault(self, place: int, what: str) -> Fault:

@@ -153,7 +153,7 @@ def write_rows(path: str, out: IO[bytes], line: Callable[[], str]) -> None:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    f = pq.ParquetFile(path)
+    f = pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)  # else the file is kept in memory
     columns = columns_of(f.schema_arrow)
     out.write(b"CCSROWS1" + struct.pack("<QI", f.metadata.num_rows, len(columns)))
     for name, kind, _, _, _ in columns:
