@@ -92,8 +92,9 @@ static enum status check_kinds(const struct pack_options *o, struct error *err) 
         }
         const bool remote = location_is_remote(o->sources[i]);
         FAIL_IF(o->part.count > 0 && o->ids != PACK_IDS_KEY && remote, err, STATUS_USAGE,
-                "--part counts rows for their ids, so every part would download all tars; with "
-                "--ids key it takes whole tars, for keys that end in different numbers");
+                "--part counts rows for their ids, so every part would download all tars; --ids "
+                "key takes whole tars, for keys that end in different numbers. Without such keys "
+                "make a dataset on each machine, and train with --data A --data B");
         FAIL_IF(o->part.count > 0 && location_is_remote(o->sources[0]) != remote, err, STATUS_USAGE,
                 "--part requires that all sources are at a server, or none");
         FAIL_IF(o->part.count > 0 && strcmp(o->sources[i], "-") == 0, err, STATUS_USAGE,

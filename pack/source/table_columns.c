@@ -412,17 +412,11 @@ static enum status by_votes(struct source_table *t,
 }
 
 static enum status names_do_not_tell(const struct source_table *t, struct error *err) {
-    bool path = t->path_column < NO_COLUMN;
+    const int which = t->path_column < NO_COLUMN ? 0 : t->base.urls ? 1 : 2;
     return error_set(err, STATUS_CORRUPT,
-                     "%s: its first line has no usual name for the column of %s; --%s-column "
-                     "chooses it",
-                     t->base.path,
-                     path           ? "captions"
-                     : t->base.urls ? "URLs"
-                                    : "paths",
-                     path           ? "caption"
-                     : t->base.urls ? "url"
-                                    : "image");
+                     "%s: has no column with a usual name for %s; --%s-column chooses it",
+                     t->base.path, (const char *[]){"captions", "URLs", "paths"}[which],
+                     (const char *[]){"caption", "url", "image"}[which]);
 }
 
 enum status table_columns_by_names(struct source_table *t,

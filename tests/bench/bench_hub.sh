@@ -1,7 +1,8 @@
 #!/bin/bash
 # bench_hub.sh BIN TESTBIN [ROUNDS]: what packing from a hub costs, against the small hub on the loopback interface
-# (tests/support/hub_server.py). In turn packs 20 tars from it and from curl's pipe, ROUNDS (5) times each: processor seconds
-# of ccpack, and of curl and ccpack; requests to /resolve/. Then opens 2,176 shards with 50 ms of latency.
+# (tests/support/hub_server.py). Packs 20 tars from it and from curl's pipe, ROUNDS (5) times each, in turn and in changing order:
+# processor and wall seconds of ccpack, and of curl and ccpack; requests to /resolve/. Then opens 2,176 shards with 50 ms of
+# latency.
 set -eu
 SRC=$(cd "$(dirname "$0")/../.." && pwd)
 BIN=$(realpath "$1") TESTBIN=$(realpath "$2") rounds=${3:-5}
@@ -19,9 +20,9 @@ start() { # start FOLDER OPTION...
     export HF_ENDPOINT=http://127.0.0.1:$hub
 }
 count() { python3 -c "import json,urllib.request as u; print(json.load(u.urlopen('$HF_ENDPOINT/stats'))['resolve'])"; }
-TIMEFORMAT='%U %S'
-cpu() { # cpu COMMAND...: its processor seconds, with those of its children
-    { time "$@" >log.txt 2>&1; } 2>&1 | awk '{ print $1 + $2 }'
+TIMEFORMAT='%U %S %R'
+cpu() { # cpu COMMAND...: its processor seconds, with those of its children, and wall seconds
+    { time "$@" >log.txt 2>&1; } 2>&1 | awk '{ printf "%.2f %.2f", $1 + $2, $3 }'
 }
 from_hub() { rm -rf a && "$BIN/ccpack" -q -j 1 -o a --allow-duplicates 'hf://datasets/owner/name/*.tar'; }
 from_curl() {
@@ -33,10 +34,14 @@ start tars
 du -sm tars
 for round in $(seq "$rounds"); do
     before=$(count)
-    a=$(cpu from_hub)
-    requests=$(($(count) - before))
+    [ $((round % 2)) = 0 ] || a=$(cpu from_hub)
     b=$(cpu from_curl)
-    echo "round $round: ccpack $a s, curl and ccpack $b s of processor time; $requests requests to /resolve/ for 20 tars"
+    [ $((round % 2)) = 1 ] || a=$(cpu from_hub)
+    echo "$a $b" >>rounds.txt
+    echo "round $round: ccpack ${a% *} s, curl and ccpack ${b% *} s of processor time; ${a#* } and ${b#* } s; $(($(count) - before)) requests to /resolve/ for twice 20 tars"
+done
+for column in 1 2; do # the median of what a round gives
+    awk -v c=$column '{ print $(c + 2) / $c }' rounds.txt | sort -n | awk '{ r[NR] = $1 } END { printf "%.2f of curl in %s\n", NR % 2 ? r[(NR + 1) / 2] : (r[NR / 2] + r[NR / 2 + 1]) / 2, '$column' == 1 ? "processor time" : "wall time" }'
 done
 fingerprint() { "$BIN/ccdump" info --json "$1" | grep -o '"fingerprint":"[^"]*"' | head -1; }
 [ "$(fingerprint a)" = "$(fingerprint b)" ]

@@ -26,7 +26,7 @@ start() { # start OPTION...
 }
 stop() { kill "$server" && server=; }
 count() { python3 -c "import json,urllib.request as u; print(sum(json.load(u.urlopen('$web/stats'))['faults'].values()))"; }
-wrong() { echo "WRONG: $*"; exit 1; }
+wrong() { echo "WRONG: $*, after ${done:-0} faults in ${rounds:-0} rounds"; exit 1; }
 same() { # same DIR
     for i in 0 1 2 3; do cmp -s "$1/$i.cci" local/$i.cci || wrong "index $i of $1"; done
     [ "$(fingerprint "$1")" = "$(fingerprint local)" ] || wrong "samples of $1"

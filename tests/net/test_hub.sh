@@ -54,9 +54,10 @@ expect 0 "$BIN/ccpack" subset hf://datasets/owner/name --where 'id < 5' -o near
 kill $server
 
 # Addresses that end while they are used are renewed; a quota is waited for.
-start --seconds 0.05 --limit 8
+start --uses 4 --limit 8
 expect 0 "$BIN/ccdump" cat hf://datasets/owner/name
 cmp out.txt local.tar || fail "other bytes with addresses that end"
+[ "$(stats ended)" -gt 0 ] || fail "no address ended"
 [ "$(stats limited)" -gt 0 ] || fail "no request was limited"
 kill $server
 

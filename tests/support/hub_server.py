@@ -1,8 +1,8 @@
-"""A small Hugging Face Hub on loopback: hub_server.py FOLDER [--token T] [--seconds N] [--limit N] [--edges] [--moved FOLDER]
+"""A small Hugging Face Hub on loopback: hub_server.py FOLDER [--token T] [--seconds N] [--uses N] [--limit N] [--edges] [--moved FOLDER]
                                                           [--list HOW] [--page N] [--latency MS]
 
     GET /datasets/OWNER/NAME/resolve/REVISION/PATH   302 to an address at a storage server, another port, that ends
-                                                     after --seconds; X-Linked-Size, X-Linked-ETag, X-Repo-Commit
+                                                     after --seconds or --uses; X-Linked-Size, X-Linked-ETag, X-Repo-Commit
     GET /api/datasets/OWNER/NAME/tree/REVISION       JSON, --page (2) entries a page, the next in Link
     GET /api/datasets/OWNER/NAME/revision/REVISION   the commit
     GET /bucket/?list-type=2 at the storage          as S3: XML, --page keys a page; /bucket/KEY is a file
@@ -28,6 +28,7 @@ a = argparse.ArgumentParser()
 a.add_argument("folder")
 a.add_argument("--token")
 a.add_argument("--seconds", type=float, default=3600)
+a.add_argument("--uses", type=int, default=0)
 a.add_argument("--limit", type=int, default=0)
 a.add_argument("--list")
 a.add_argument("--page", type=int, default=2)
@@ -36,8 +37,9 @@ a.add_argument("--edges", action="store_true")
 a.add_argument("--commit", default="c" * 40)
 a.add_argument("--moved")
 o = a.parse_args()
-counts = {"resolve": 0, "tree": 0, "storage": 0, "ended": 0, "limited": 0, "refused": 0, "leaks": 0, "moving": 0, "bytes": 0}
+counts = {"resolve": 0, "tree": 0, "storage": 0, "ended": 0, "limited": 0, "refused": 0, "leaks": 0, "moving": 0, "bytes": 0, "addresses": 0}
 lock = threading.Lock()
+uses = {}  # of each address
 
 
 def count(name, more=1):
@@ -98,7 +100,7 @@ class Hub(Base):
         path = os.path.join(o.moved if commit == "d" * 40 else o.folder, *parts[6:])
         if parts[4] != "resolve" or ".." in parts or not os.path.isfile(path):
             return self.answer(404, b"Entry not found")
-        address = f"http://127.0.0.1:{storage.server_port}/{urllib.parse.quote('/'.join(parts[6:]))}?Signature=s&Commit={commit}&Expires={time.time() + o.seconds}"
+        address = f"http://127.0.0.1:{storage.server_port}/{urllib.parse.quote('/'.join(parts[6:]))}?Signature={count('addresses')}&Commit={commit}&Expires={time.time() + o.seconds}"
         self.answer(302, b"", Location=address, X_Linked_Size=str(os.path.getsize(path)),
                     X_Linked_ETag='"' + sha256(path) + '"', X_Repo_Commit=commit)
 
@@ -127,7 +129,10 @@ class Storage(Base):
         s3 = url.path.startswith("/bucket/")
         if s3 and "list-type" in query:
             return self.list_keys(query)
-        if not s3 and float(query.get("Expires", 0)) < time.time():
+        with lock:
+            uses[self.path] = uses.get(self.path, 0) + 1
+            used = o.uses > 0 and uses[self.path] > o.uses
+        if not s3 and (used or float(query.get("Expires", 0)) < time.time()):
             count("ended")
             return self.answer(403, b"expired")
         folder = o.moved if query.get("Commit") == "d" * 40 else o.folder

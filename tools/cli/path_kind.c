@@ -324,6 +324,10 @@ enum status path_check_source(const char *path, struct error *err) {
     };
     struct found found;
     find_kind(&found, path);
+    FAIL_IF(location_is_remote(path) && !path_is_remote_tar(path), err, STATUS_NOTFOUND,
+            "%.200s: only tars are packed from a server: name them, as in '.../*.tar', and "
+            "download other files first",
+            path);
     if (found.kind == KIND_REMOTE) {
         return path_is_remote_tar(path) ? STATUS_OK : explain_remote(path, err);
     }
