@@ -2,11 +2,10 @@
 all of them: lists by `fetch`, files with images by packing, features by `attach`. Every column is rebuilt from what
 ccdump and the Python package find in the datasets, and must have the SHA-256 of expected.jsonl. Values of rejected rows
 are taken from the file, where they must be null or empty. A NaN is kept as null, a caption without spaces around it."""
-import http.server
 import importlib.util
 import json
 import math
-import os
+import socket
 import subprocess
 import sys
 import tarfile
@@ -21,32 +20,24 @@ make = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(make)
 
 
-class Images(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log_message(self, *_):
-        pass
-
-    def do_GET(self):
-        name = self.path.split("/")[1]
-        body = make.png(int(name)) if name.isdigit() else b""
-        self.send_response(200 if body else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+def answer(connection):
+    with connection, connection.makefile("rb") as requests:
+        while line := requests.readline():
+            name = line.split()[1].split(b"/")[1]
+            while requests.readline() != b"\r\n":
+                pass
+            body = make.png(int(name)) if name.isdigit() else b""  # else it is robots.txt
+            connection.sendall(b"HTTP/1.1 %d .\r\nContent-Length: %d\r\n\r\n" % (200 if body else 404, len(body)) + body)
 
 
-class Server(http.server.ThreadingHTTPServer):
-    request_queue_size = 64
-
-    def handle_error(self, *_):  # a client that hangs up
-        pass
+def serve():
+    while True:
+        threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
 
 
-server = Server(("127.0.0.1", 0), Images)
-threading.Thread(target=server.serve_forever, daemon=True).start()
-make.url = lambda i: f"http://127.0.0.1:{server.server_port}/{i:06d}/picture%20{i}.png?w=640&h={i % 5}"
+server = socket.create_server(("127.0.0.1", 0), backlog=64)
+threading.Thread(target=serve, daemon=True).start()
+make.url = lambda i: f"http://127.0.0.1:{server.getsockname()[1]}/{i:06d}/picture%20{i}.png?w=640&h={i % 5}"
 sys.argv[1:] = ["here"]
 make.main()
 expected = {e["name"]: e for e in map(json.loads, open("here/expected.jsonl"))}
@@ -149,7 +140,7 @@ for name, names in (("features", ("image_emb", "text_emb", "score", "l14")), ("d
             values = dataset.column(column)[i] if i in dataset.column(column) else None
             at = tables[name]["uid"].to_pylist().index(uid)
             many = values is not None and pa.types.is_nested(tables[name][column].type)
-            found[at] = json.loads(values) if column == "face_bboxes" and many else \
+            found[at] = values if column == "face_bboxes" else \
                 values.reshape(-1).tolist() if many else None if values is None else float(values.reshape(-1)[0])
         compare(name, column, lambda v: v, found)
 compare("features", "uid", lambda v: v, {i: tables["features"]["uid"][i].as_py() for i in range(250)})
