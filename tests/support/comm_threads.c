@@ -189,10 +189,11 @@ static void fail_group(struct group *g) {
 }
 
 /* Links are freed after all threads ended: the last collective may still read them. */
-static void close_link(struct comm_link *base, bool complete) {
+static bool close_link(struct comm_link *base, bool complete) {
     if (!complete) {
         fail_group(((struct thread_link *)base)->group);
     }
+    return true;
 }
 
 struct rank_thread {

@@ -168,16 +168,13 @@ static int end(struct launch *l, enum status s, struct error *err) {
 static int train_as_rank(const struct train_options *o,
                          const struct cli_arguments *typed,
                          int argc,
-                         char **argv) {
+                         char **argv,
+                         int32_t rank) {
     char name[64];
     const struct log_sink plain = log_stderr(train_program()->name, LOG_LEVEL_WARN);
     struct launch l = {.argc = argc, .argv = argv, .first = true, .launches = -1};
     struct comm_options how;
     struct error err = {0};
-    int32_t rank;
-    int32_t world;
-    const char *launcher;
-    comm_launched(&rank, &world, &launcher);
     (void)snprintf(name, sizeof name, "%s", train_program()->name);
     l.log = log_stderr(name, LOG_LEVEL_WARN);
     comm_options_default(&how);
@@ -186,9 +183,10 @@ static int train_as_rank(const struct train_options *o,
     how.run = o->resume != NULL ? o->resume : o->out;
     how.timeout_ms = (int64_t)o->rank_timeout_seconds * 1000;
     how.log = &plain; /* its lines name the rank */
+    how.should_stop = cli_interrupted;
     enum status s = comm_open(&l.comm, &how, &err);
     if (s != STATUS_OK) { /* the ranks cannot ask each other; rank 0 may not know of a connection */
-        if (rank > 0 && s == STATUS_IO) {
+        if (rank > 0 && (s == STATUS_IO || s == STATUS_TIMEOUT || s == STATUS_NOMEM)) {
             log_write(&plain, LOG_LEVEL_ERROR, "rank %d ends: %s", (int)rank, err.text);
         }
         return rank > 0 ? status_exit_code(s) : cli_exit(train_program(), s, &err);
@@ -237,10 +235,14 @@ static int show(const struct train_options *o, const struct cli_arguments *typed
 
 int main(int argc, char **argv) {
     openmp_wait_briefly(argv);
-    cli_signals_install_usr1();    /* a job's time may be up before its first step */
     static struct train_options o; /* too large for a frame */
     struct cli_arguments args = {0};
     struct error err = {0};
+    int32_t rank;
+    int32_t world;
+    const char *launcher;
+    comm_launched(&rank, &world, &launcher);
+    cli_signals_install_early(world != 1);
     cli_catch_sigbus();
     enum status s = cli_parse(train_program(), &o, &args, argc, argv, &err);
     if (s == STATUS_OK && o.list_devices) {
@@ -252,12 +254,8 @@ int main(int argc, char **argv) {
     if (s == STATUS_OK && o.attach != NULL) {
         code = show(&o, &args);
     } else if (s == STATUS_OK) {
-        code = train_as_rank(&o, &args, argc, argv);
-    } else {
-        int32_t rank;
-        int32_t world;
-        const char *launcher;
-        comm_launched(&rank, &world, &launcher); /* the ranks have the same command line */
+        code = train_as_rank(&o, &args, argc, argv, rank);
+    } else { /* the ranks have the same command line */
         code = rank > 0 ? status_exit_code(s) : cli_exit(train_program(), s, &err);
     }
     cli_arguments_fini(&args);

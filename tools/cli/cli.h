@@ -332,9 +332,10 @@ const char *cli_format_seconds(double seconds);
 /* The first SIGINT, SIGTERM or SIGUSR1 sets a flag, a second one exits at once.
  */
 void cli_signals_install(void);
-/* Only SIGUSR1, while the program starts, when SIGINT and SIGTERM may still end it.
- */
-void cli_signals_install_usr1(void);
+/* Only SIGUSR1, while the program starts: a job's time may be up before its first step. SIGINT and
+ * SIGTERM may still end it; of several ranks SIGTERM sets the flag too, as a launcher sends it to
+ * all when one is lost, which the others have yet to name. */
+void cli_signals_install_early(bool one_of_several);
 bool cli_interrupted(void);
 /* The same as a callback for libraries; the cookie is ignored. */
 bool cli_interrupted_callback(void *cookie);

@@ -220,9 +220,11 @@ static void install(int number) {
     sigaction(number, &action, NULL);
 }
 
-/* mpirun forwards it, and Slurm sends it on request. */
-void cli_signals_install_usr1(void) {
-    install(SIGUSR1);
+void cli_signals_install_early(bool one_of_several) {
+    install(SIGUSR1); /* mpirun forwards it, and Slurm sends it on request */
+    if (one_of_several) {
+        install(SIGTERM);
+    }
 }
 
 void cli_signals_install(void) {

@@ -47,6 +47,7 @@ struct comm {
     int32_t local_rank, local_world;
     float *scratch;      /* (link->piece_bytes) */
     bool broken;         /* the transport has reported an error */
+    bool ended;          /* comm_end has succeeded */
     uint32_t *statuses;  /* (world), of comm_agree */
     int64_t deadline_ns; /* of operations while opening; 0: none, the watching thread has them */
     int64_t wait_ns;     /* the owner's */
@@ -466,8 +467,8 @@ static void destroy(struct comm *c, bool complete) {
         watch_close(c->watch);
         c->watch = NULL;
     }
-    if (c->link != NULL) {
-        c->link->close(c->link, complete);
+    if (c->link != NULL && !c->link->close(c->link, complete) && c->watch != NULL) {
+        watch_linger(c->watch);
     }
     watch_close(c->watch);
     (void)pthread_cond_destroy(&c->completed_one);
@@ -505,7 +506,7 @@ enum status comm_create(struct comm **out,
     struct comm *c = calloc(1, sizeof *c);
     if (c == NULL) {
         if (link != NULL) {
-            link->close(link, false);
+            (void)link->close(link, false);
         }
         return error_set(err, STATUS_NOMEM, "out of memory");
     }
@@ -547,7 +548,9 @@ enum status comm_open_alone(struct comm **out, struct error *err) {
 
 enum status comm_end(struct comm *c, struct error *err) {
     atomic_store_explicit(&c->watched.phase, COMM_PHASE_END, memory_order_relaxed);
-    return comm_barrier(c, err);
+    TRY(c->ended ? STATUS_OK : comm_barrier(c, err));
+    c->ended = true;
+    return STATUS_OK;
 }
 
 void comm_close(struct comm *c) {

@@ -55,6 +55,8 @@ struct comm_options {
                                    Ten times that for a wait for a rank that saves or
                                    evaluates, while it computes or its disk answers */
     const struct log_sink *log; /* where a lost rank is named; NULL: silent */
+    bool (*should_stop)(void);  /* ends comm_open while ranks are missing; from any thread. NULL:
+                                   nothing does */
 };
 
 void comm_options_default(struct comm_options *opt);

@@ -45,8 +45,9 @@ struct comm_link {
 
     /* Ends all processes of the group; may return before they ended. */
     void (*abort_group)(struct comm_link *l, int exit_code);
-    /* Frees l. `complete`: all ranks have completed all operations and close it too. */
-    void (*close)(struct comm_link *l, bool complete);
+    /* Frees l. `complete`: all ranks have completed all operations and close it too. False: one of
+     * them did not. */
+    bool (*close)(struct comm_link *l, bool complete);
 };
 
 /* Where a module finds the other ranks. One that was started by MPI asks MPI instead. */
@@ -59,7 +60,7 @@ struct comm_place {
 
 /* The interface of libccstream_mpi.so and libccstream_gloo.so. Module and program must be of one
  * build: version, size and the number below are compared before any other call. */
-enum { COMM_MODULE_ABI = 2 }; /* increased whenever this struct or struct comm_link changes */
+enum { COMM_MODULE_ABI = 3 }; /* increased whenever this struct or struct comm_link changes */
 
 struct comm_module {
     uint32_t abi;             /* COMM_MODULE_ABI */

@@ -156,53 +156,98 @@ load_module(const struct comm_module **out, const char *path, struct error *err)
     return STATUS_OK;
 }
 
-/* A thread that ends this process if its MPI does not find those of the other ranks: MPI_Init has
- * no deadline of its own, and Gloo one for each connection. */
+/* A thread that ends this process if another rank is lost before all are connected: MPI_Init has no
+ * deadline of its own, and Gloo one for each connection. */
 struct join_limit {
     const struct comm_options *options;
+    const struct meet *meet; /* that has met; NULL: MPI's ranks are not known yet */
     int32_t rank;
+    bool runs;
+    pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
-    bool joined; /* guarded by mutex */
+    /* guarded by mutex */
+    int64_t left_ms;
+    bool joined;
 };
+
+enum { LOOK_MS = 200, LOOKS_FOR_GONE = 15 };
+
+static void end_unjoined(const struct join_limit *j, const char *why) {
+    log_write(j->options->log, LOG_LEVEL_ERROR, "rank %d ends: %s", j->rank, why);
+    (void)usleep(5 * LOOK_MS * 1000); /* the others find the same, not the end of this one */
+    _exit(WATCH_EXIT_CODE);
+}
 
 static void *limit_join(void *cookie) {
     struct join_limit *j = cookie;
-    const int64_t timeout_ms = j->options->timeout_ms;
-    const int64_t end_ns = clock_now_ns() + timeout_ms * 1000000;
+    const struct comm_options *o = j->options;
+    char lost[256] = "";
+    bool asked = false;
     (void)pthread_mutex_lock(&j->mutex);
-    while (!j->joined && clock_now_ns() < end_ns) {
-        clock_wait_ms(&j->wake, &j->mutex, (end_ns - clock_now_ns()) / 1000000 + 1);
+    while (!j->joined && j->left_ms > 0) {
+        const int64_t before_ns = clock_now_ns();
+        clock_wait_ms(&j->wake, &j->mutex, j->left_ms < LOOK_MS ? j->left_ms : LOOK_MS);
+        j->left_ms -= (clock_now_ns() - before_ns) / 1000000 + 1;
+        if (!j->joined && j->meet != NULL && meet_find_lost(j->meet, false, lost, sizeof lost)) {
+            end_unjoined(j, lost);
+        }
+        if (!asked && o->should_stop != NULL && o->should_stop()) { /* because one is gone? */
+            asked = true;
+            j->left_ms = j->left_ms < 5 * LOOK_MS ? j->left_ms : 5 * LOOK_MS;
+        }
     }
     if (!j->joined) {
-        log_write(j->options->log, LOG_LEVEL_ERROR,
-                  "rank %d ends: not all ranks have joined within %lld s of its start", j->rank,
-                  (long long)(timeout_ms / 1000));
-        _exit(WATCH_EXIT_CODE);
+        char why[512] = "a signal came before all ranks had joined";
+        if (!asked) {
+            (void)snprintf(why, sizeof why, "not all ranks have joined within %lld s of its start",
+                           (long long)(o->timeout_ms / 1000));
+        }
+        if (j->meet != NULL && meet_find_lost(j->meet, true, lost, sizeof lost)) {
+            const size_t n = strlen(why);
+            (void)snprintf(why + n, sizeof why - n, ": %s", lost);
+        }
+        end_unjoined(j, why);
     }
     (void)pthread_mutex_unlock(&j->mutex);
     return NULL;
 }
 
-static enum status join(struct comm_link **out,
-                        const struct comm_module *module,
-                        const struct comm_options *opt,
-                        const struct comm_place *place,
-                        struct error *err) {
-    struct join_limit j = {.options = opt,
-                           .rank = place->rank,
-                           .mutex = PTHREAD_MUTEX_INITIALIZER,
-                           .wake = PTHREAD_COND_INITIALIZER};
-    pthread_t thread;
-    FAIL_IF(pthread_create(&thread, NULL, limit_join, &j) != 0, err, STATUS_NOMEM,
-            "cannot start the thread that limits joining");
-    const enum status s = module->open(out, place, err);
-    (void)pthread_mutex_lock(&j.mutex);
-    j.joined = true;
-    (void)pthread_cond_signal(&j.wake);
-    (void)pthread_mutex_unlock(&j.mutex);
-    (void)pthread_join(thread, NULL);
-    return s;
+static enum status limit_begin(struct join_limit *j,
+                               const struct comm_options *opt,
+                               const struct meet *meet,
+                               int32_t rank,
+                               struct error *err) {
+    *j =
+        (struct join_limit){.options = opt, .meet = meet, .rank = rank, .left_ms = opt->timeout_ms};
+    (void)pthread_mutex_init(&j->mutex, NULL);
+    (void)pthread_cond_init(&j->wake, NULL);
+    j->runs = pthread_create(&j->thread, NULL, limit_join, j) == 0;
+    FAIL_IF(!j->runs, err, STATUS_NOMEM, "cannot start the thread that limits joining");
+    return STATUS_OK;
+}
+
+/* They are connected, and have the same time to answer. */
+static void limit_renew(struct join_limit *j) {
+    (void)pthread_mutex_lock(&j->mutex);
+    j->left_ms = j->options->timeout_ms;
+    (void)pthread_mutex_unlock(&j->mutex);
+}
+
+/* With what came of joining: a connection of Gloo fails before the process at its other end is
+ * gone.
+ */
+static void limit_end(struct join_limit *j, enum status s) {
+    if (j->runs) {
+        if (s == STATUS_IO && j->meet != NULL) {
+            (void)usleep(LOOKS_FOR_GONE * LOOK_MS * 1000);
+        }
+        (void)pthread_mutex_lock(&j->mutex);
+        j->joined = true;
+        (void)pthread_cond_signal(&j->wake);
+        (void)pthread_mutex_unlock(&j->mutex);
+        (void)pthread_join(j->thread, NULL);
+    }
 }
 
 /* MPI and the libraries that it loads (UCX already when it is loaded) install handlers of their own
@@ -211,7 +256,6 @@ static enum status join(struct comm_link **out,
  */
 static enum status load_and_join(struct comm_link **out,
                                  const char *path,
-                                 const struct comm_options *opt,
                                  const struct comm_place *place,
                                  struct error *err) {
     enum { SIGNALS = 32 };
@@ -226,7 +270,7 @@ static enum status load_and_join(struct comm_link **out,
         known[i] = sigaction(i, NULL, &handlers[i]) == 0;
     }
     enum status s = load_module(&module, path, err);
-    THEN(s, join(out, module, opt, place, err));
+    THEN(s, module->open(out, place, err));
     for (int i = 1; i < SIGNALS; i++) {
         if (known[i]) {
             (void)sigaction(i, &handlers[i], NULL);
@@ -247,6 +291,7 @@ static void describe_launch(char out[80], const struct launcher *l, int32_t worl
 }
 
 static enum status open_mpi(struct comm_link **out,
+                            struct join_limit *limit,
                             const char *started,
                             const struct launcher *launcher,
                             const struct comm_options *opt,
@@ -259,10 +304,12 @@ static enum status open_mpi(struct comm_link **out,
             "%sthis build has no MPI module (%s next to the program); install MPI, "
             "such as libopenmpi-dev, and build again",
             started, file_name);
-    TRY(load_and_join(out, path, opt, place, err));
+    TRY(limit_begin(limit, opt, NULL, place->rank, err));
+    TRY(load_and_join(out, path, place, err));
+    limit_renew(limit);
     const int32_t world = (*out)->world;
     if (launcher != NULL && place->world != 0 && world != place->world) {
-        (*out)->close(*out, false);
+        (void)(*out)->close(*out, false);
         return error_set(err, STATUS_IO,
                          "%sMPI sees %d: launcher and MPI do not belong together; under Slurm try "
                          "srun --mpi=pmix (srun --mpi=list names what it has), mpirun, or "
@@ -275,6 +322,7 @@ static enum status open_mpi(struct comm_link **out,
 /* *m: to be ended when all ranks have joined. */
 static enum status open_gloo(struct comm_link **out,
                              struct meet *m,
+                             struct join_limit *limit,
                              const char *started,
                              const struct launcher *launcher,
                              const struct comm_options *opt,
@@ -294,14 +342,18 @@ static enum status open_gloo(struct comm_link **out,
             "build again, or start the ranks with mpirun",
             started, file_name);
     enum status s = meet_all(m, opt->run, place->rank, place->world, hash_of_job(launcher),
-                             opt->timeout_ms, err);
+                             opt->timeout_ms, opt->should_stop, err);
     if (s == STATUS_TIMEOUT) {
         log_write(opt->log, LOG_LEVEL_ERROR, "rank %d ends: %s", place->rank, err->text);
         _exit(WATCH_EXIT_CODE);
     }
     place->folder = m->folder;
     place->one_host = m->one_host;
-    THEN(s, load_and_join(out, path, opt, place, err));
+    THEN(s, limit_begin(limit, opt, m, place->rank, err));
+    THEN(s, load_and_join(out, path, place, err));
+    if (s == STATUS_OK) {
+        limit_renew(limit);
+    }
     return s;
 }
 
@@ -336,15 +388,17 @@ enum status comm_open(struct comm **out, const struct comm_options *opt, struct 
     }
     struct comm_link *link;
     struct meet meet = {0};
+    struct join_limit limit = {.runs = false};
     const bool gloo = opt->transport == COMM_TRANSPORT_GLOO ||
                       (opt->transport == COMM_TRANSPORT_AUTO && prefers_gloo(launcher));
-    enum status s = gloo ? open_gloo(&link, &meet, started, launcher, opt, &place, err)
-                         : open_mpi(&link, started, launcher, opt, &place, err);
+    enum status s = gloo ? open_gloo(&link, &meet, &limit, started, launcher, opt, &place, err)
+                         : open_mpi(&link, &limit, started, launcher, opt, &place, err);
     if (s == STATUS_OK && link->world > COMM_MAX_WORLD) {
-        link->close(link, false);
+        (void)link->close(link, false);
         s = error_set(err, STATUS_LIMIT, "more than %d ranks", COMM_MAX_WORLD);
     }
     THEN(s, comm_create(out, link, opt, err));
+    limit_end(&limit, s);
     meet_end(&meet);
     return s;
 }

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -16,7 +17,13 @@
 #include "formats/base/clock.h"
 #include "train/comm/watch_internal.h"
 
-enum { READ_EVERY_US = 20000, MAX_FILE_BYTES = 4096, FILE_PATH_BYTES = PATH_MAX_BYTES + 16 };
+enum {
+    READ_EVERY_US = 20000,
+    READ_BY_OTHERS_US = 1000000,
+    PEER_BYTES = 160,
+    MAX_FILE_BYTES = 4096,
+    FILE_PATH_BYTES = PATH_MAX_BYTES + 16
+};
 
 /* ---- files ---- */
 
@@ -24,19 +31,21 @@ static const char *or_dash(const char *text) {
     return text[0] != '\0' ? text : "-";
 }
 
-static int format_peer(char *out, size_t out_bytes) {
+static int format_peer(char *out, size_t out_bytes, const struct comm_peer *p) {
+    return snprintf(out, out_bytes, "%s %s %" PRId64 " %" PRIu64 "\n", p->host, or_dash(p->boot_id),
+                    p->pid, p->start_ticks);
+}
+
+static int format_own(char *out, size_t out_bytes) {
     struct comm_peer own;
     comm_this_process(&own);
-    return snprintf(out, out_bytes, "%s %s %" PRId64 " %" PRIu64 "\n", own.host,
-                    or_dash(own.boot_id), own.pid, own.start_ticks);
+    return format_peer(out, out_bytes, &own);
 }
 
 static bool parse_peer(struct comm_peer *p, const char *text) {
     memset(p, 0, sizeof *p);
-    const size_t n = strlen(text);
-    return n > 0 && text[n - 1] == '\n' &&
-           sscanf(text, "%63s %39s %" SCNd64 " %" SCNu64, p->host, p->boot_id, &p->pid,
-                  &p->start_ticks) == 4;
+    return strchr(text, '\n') != NULL && sscanf(text, "%63s %39s %" SCNd64 " %" SCNu64, p->host,
+                                                p->boot_id, &p->pid, &p->start_ticks) == 4;
 }
 
 static bool of_this_host(const struct comm_peer *p) {
@@ -51,14 +60,18 @@ static bool lives(const struct comm_peer *p) {
 }
 
 /* False: there is none, or it is not complete yet. */
-static bool read_text(char out[MAX_FILE_BYTES], const char *path) {
+static bool read_bytes(char *out, size_t out_bytes, const char *path) {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    const ssize_t n = fd >= 0 ? read(fd, out, MAX_FILE_BYTES - 1) : -1;
+    const ssize_t n = fd >= 0 ? read(fd, out, out_bytes - 1) : -1;
     if (fd >= 0) {
         (void)close(fd);
     }
     out[n > 0 ? n : 0] = '\0';
     return n > 0 && out[n - 1] == '\n';
+}
+
+static bool read_text(char out[MAX_FILE_BYTES], const char *path) {
+    return read_bytes(out, MAX_FILE_BYTES, path);
 }
 
 /* A file that nobody else has made. Returns OK, EXISTS or IO. */
@@ -131,30 +144,93 @@ static enum status invite(struct meet *m, struct error *err) {
     FAIL_ERRNO_IF(mkdir(m->folder, 0777) != 0, err, "%s", m->folder);
     const int n =
         snprintf(text, sizeof text, "%" PRId32 " %016" PRIx64 " %s ", m->world, m->launch, name);
-    (void)format_peer(text + n, sizeof text - (size_t)n);
+    (void)format_own(text + n, sizeof text - (size_t)n);
     return file_write_atomic(file_posix(), m->join, text, strlen(text), err);
 }
 
-/* Rank 0: true when all have followed. */
+/* ---- processes that are lost ---- */
+
+bool meet_find_lost(const struct meet *m, bool stopped, char *out, size_t out_bytes) {
+    for (int32_t r = 0; r < m->world; r++) {
+        const struct comm_peer *p = &m->peers[r];
+        uint64_t start_ticks = 0;
+        const bool lost = p->pid != 0 && r != m->rank &&
+                          (stopped ? process_look(p->pid, &start_ticks) == PROCESS_STOPPED
+                                   : !watch_has_process(p));
+        if (lost) {
+            (void)snprintf(out, out_bytes, "rank %" PRId32 " (host %s, pid %" PRId64 ") is %s", r,
+                           p->host, p->pid, stopped ? "stopped" : "gone: its process ended");
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Rank 0: the word that all wait for, and every process that it sees. */
+static enum status write_word(const struct meet *m, const char *word, struct error *err) {
+    char path[FILE_PATH_BYTES];
+    const size_t text_bytes = HEARTBEAT_REASON_BYTES + (size_t)m->world * PEER_BYTES;
+    char *text = malloc(text_bytes);
+    TRY_MEMORY(text != NULL, err, "out of memory");
+    size_t n = (size_t)snprintf(text, HEARTBEAT_REASON_BYTES, "%s\n", word);
+    for (int32_t r = 1; r < m->world; r++) {
+        n += (size_t)format_peer(text + n, text_bytes - n, &m->peers[r]);
+    }
+    const enum status s =
+        file_write_atomic(file_posix(), member_path(path, m, m->world), text, n, err);
+    free(text);
+    return s;
+}
+
+/* Another rank: a process that rank 0 sees is seen from here if that of rank 0 is. */
+static enum status
+read_word(struct meet *m, const struct comm_peer *first, bool *done, struct error *err) {
+    char path[FILE_PATH_BYTES];
+    const size_t text_bytes = HEARTBEAT_REASON_BYTES + (size_t)m->world * PEER_BYTES;
+    char *text = malloc(text_bytes);
+    TRY_MEMORY(text != NULL, err, "out of memory");
+    *done = read_bytes(text, text_bytes, member_path(path, m, m->world));
+    m->one_host = strncmp(text, "one host\n", 9) == 0;
+    enum status s = STATUS_OK;
+    if (*done && !m->one_host && strncmp(text, "several\n", 8) != 0) {
+        s = error_set(err, STATUS_TIMEOUT, "%.*s", (int)strcspn(text, "\n"), text);
+    } else if (*done) {
+        m->peers[0] = *first;
+        m->peers[0].pid = lives(first) ? first->pid : 0;
+        const char *line = text;
+        for (int32_t r = 1; r < m->world && line != NULL; r++) {
+            line = strchr(line, '\n') + 1;
+            if (!parse_peer(&m->peers[r], line) || !of_this_host(&m->peers[r]) ||
+                m->peers[0].pid == 0) {
+                m->peers[r].pid = 0;
+            }
+        }
+    }
+    free(text);
+    return s;
+}
+
+/* Rank 0: *done when all have followed. */
 static enum status gather(struct meet *m, bool *done, struct error *err) {
-    char path[FILE_PATH_BYTES], text[MAX_FILE_BYTES];
+    char path[FILE_PATH_BYTES], text[MAX_FILE_BYTES], lost[HEARTBEAT_REASON_BYTES];
     struct joined now;
     struct comm_peer peer;
+    bool all = true;
     m->one_host = true;
-    *done = false;
     if (read_join(&now, m) && strcmp(now.folder, m->folder) != 0) {
         return fail_second(m, &now.peer, err);
     }
-    for (int32_t r = 1; r < m->world; r++) {
-        if (!read_text(text, member_path(path, m, r)) || !parse_peer(&peer, text)) {
-            return STATUS_OK;
+    for (int32_t r = 1; r < m->world && all; r++) {
+        all = read_text(text, member_path(path, m, r)) && parse_peer(&peer, text);
+        if (all && m->peers[r].pid == 0) {
+            m->peers[r] = peer;
+            m->peers[r].pid = lives(&peer) ? peer.pid : 0;
         }
-        m->one_host = m->one_host && of_this_host(&peer);
+        m->one_host = m->one_host && (!all || of_this_host(&peer));
     }
-    *done = true;
-    const char *where = m->one_host ? "one host\n" : "several\n";
-    return file_write_atomic(file_posix(), member_path(path, m, m->world), where, strlen(where),
-                             err);
+    FAIL_IF(all && meet_find_lost(m, false, lost, sizeof lost), err, STATUS_TIMEOUT, "%s", lost);
+    *done = all;
+    return all ? write_word(m, m->one_host ? "one host" : "several", err) : STATUS_OK;
 }
 
 /* Another rank: into the newest folder; *done when all are there. */
@@ -175,7 +251,7 @@ static enum status follow(struct meet *m, bool *entered, bool *done, struct erro
         *entered = false;
     }
     if (!*entered) {
-        (void)format_peer(text, sizeof text);
+        (void)format_own(text, sizeof text);
         struct error why = {0};
         const enum status s = make_file(member_path(path, m, m->rank), text, &why);
         if (s == STATUS_EXISTS && read_text(text, path) && parse_peer(&peer, text) &&
@@ -188,9 +264,7 @@ static enum status follow(struct meet *m, bool *entered, bool *done, struct erro
                    ? STATUS_OK
                    : error_pass(err, s, &why);
     }
-    *done = read_text(text, member_path(path, m, m->world));
-    m->one_host = strcmp(text, "one host\n") == 0;
-    return STATUS_OK;
+    return read_word(m, &now.peer, done, err);
 }
 
 /* "rank 0", or "rank 2, 3, 7 ..." */
@@ -226,26 +300,37 @@ enum status meet_all(struct meet *m,
                      int32_t world,
                      uint64_t launch,
                      int64_t timeout_ms,
+                     bool (*should_stop)(void),
                      struct error *err) {
-    const int64_t end_ns = clock_now_ns() + timeout_ms * NS_PER_MS;
+    const int64_t start_ns = clock_now_ns();
+    const int64_t end_ns = start_ns + timeout_ms * NS_PER_MS;
     char missing[256] = "";
     bool done = false, entered = false;
     *m = (struct meet){.rank = rank, .world = world, .launch = launch};
     const int n = snprintf(m->join, sizeof m->join, "%s/ranks/join", run);
     FAIL_IF(n < 0 || n >= PATH_MAX_BYTES - 64, err, STATUS_LIMIT, "%s: the path is too long", run);
+    m->peers = calloc((size_t)world, sizeof *m->peers);
+    TRY_MEMORY(m->peers != NULL, err, "out of memory");
     enum status s = rank == 0 ? make_folders(m, run, err) : STATUS_OK;
     THEN(s, rank == 0 ? invite(m, err) : STATUS_OK);
     while (s == STATUS_OK && !done) {
         s = rank == 0 ? gather(m, &done, err) : follow(m, &entered, &done, err);
-        if (s == STATUS_OK && !done && clock_now_ns() > end_ns) {
+        const bool asked = should_stop != NULL && should_stop();
+        if (s == STATUS_OK && !done && (asked || clock_now_ns() > end_ns)) {
             name_missing(missing, sizeof missing, m, entered);
             s = error_set(err, STATUS_TIMEOUT,
-                          "of %" PRId32 " ranks, %s has not joined %s within %" PRId64 " s", world,
-                          missing, m->join, timeout_ms / 1000);
+                          "of %" PRId32 " ranks, %s has not joined %s within %" PRId64 " s%s",
+                          world, missing, m->join,
+                          asked ? (clock_now_ns() - start_ns) / (1000 * NS_PER_MS)
+                                : timeout_ms / 1000,
+                          asked ? ", when a signal came" : "");
         }
         if (s == STATUS_OK && !done) {
             (void)usleep(READ_EVERY_US);
         }
+    }
+    if (s == STATUS_TIMEOUT && rank == 0 && write_word(m, err->text, NULL) == STATUS_OK) {
+        (void)usleep(READ_BY_OTHERS_US);
     }
     if (s != STATUS_OK) {
         meet_end(m);
@@ -256,6 +341,8 @@ enum status meet_all(struct meet *m,
 void meet_end(struct meet *m) {
     char at[PATH_MAX_BYTES];
     struct joined now;
+    free(m->peers);
+    m->peers = NULL;
     if (m->rank != 0 || m->join[0] == '\0') {
         return;
     }

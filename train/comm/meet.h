@@ -4,7 +4,8 @@
  *
  *   RUN/ranks/join              rank 0: its process, the launch, and the name of a new folder
  *   RUN/ranks/meet-XXXXXXXX/R   rank R has read it, and is this process
- *   RUN/ranks/meet-XXXXXXXX/W   rank 0: all W are here
+ *   RUN/ranks/meet-XXXXXXXX/W   rank 0: all W are here, and their processes; or why they will not
+ * be
  *
  * The folder's name is a random number, so that files of an earlier launch, which may have been
  * killed at any moment, belong to no later one: a rank that reads an old join waits in the old
@@ -21,6 +22,8 @@
 
 #include "formats/base/file_io.h"
 
+struct comm_peer; /* comm_internal.h */
+
 struct meet {
     int32_t rank, world;
     uint64_t launch;             /* equal on all ranks of one launch, other on the next if known */
@@ -28,17 +31,24 @@ struct meet {
     char folder[PATH_MAX_BYTES]; /* of this launch; "": none yet */
     bool one_host;               /* of all ranks */
     int made_count;              /* of RUN/ranks and RUN */
+    struct comm_peer *peers;     /* (world); pid 0: its process cannot be seen from here */
 };
 
-/* Waits for the others. Returns OK, TIMEOUT with the ranks that did not come, EXISTS (a living
- * process has this rank already), NOTFOUND or IO (of RUN), LIMIT. */
+/* Waits for the others, until should_stop (NULL: never) returns true. Returns OK, TIMEOUT with the
+ * ranks that did not come or one that is gone, EXISTS (a living process has this rank already),
+ * NOTFOUND or IO (of RUN), LIMIT, NOMEM. */
 enum status meet_all(struct meet *m,
                      const char *run,
                      int32_t rank,
                      int32_t world,
                      uint64_t launch,
                      int64_t timeout_ms,
+                     bool (*should_stop)(void),
                      struct error *err);
+
+/* After meet_all, from any thread: a rank whose process is gone, or `stopped`, as "rank 2 (host h,
+ * pid 123) is gone: ...". */
+bool meet_find_lost(const struct meet *m, bool stopped, char *out, size_t out_bytes);
 
 /* When all are connected, or after a failure: rank 0 removes the files. */
 void meet_end(struct meet *m);

@@ -384,6 +384,20 @@ void watch_end(struct watch *w) {
     }
 }
 
+void watch_linger(struct watch *w) {
+    char path[PATH_MAX_BYTES];
+    struct heartbeat h;
+    int32_t r = 0;
+    for (int look = 0; w->runs && look < LOOKS_FOR_GONE && r < w->watched->world; look++) {
+        (void)usleep((useconds_t)w->times.look_ms * 1000);
+        r = 0;
+        while (r < w->watched->world && heartbeat_path(path, w->folder, r, NULL) == STATUS_OK &&
+               heartbeat_read(&h, path) && h.state == HEARTBEAT_ENDED) {
+            r++;
+        }
+    }
+}
+
 void watch_close(struct watch *w) {
     if (w != NULL) {
         stop(w);

@@ -70,6 +70,10 @@ enum status watch_sees_all(struct watch *w, struct error *err);
  * more. Without a folder an end looks like a loss, so the thread ends. */
 void watch_end(struct watch *w);
 
+/* After watch_end, where another rank did not close the link: gives the thread a few seconds to
+ * find the one that is lost. Returns when all have left the state "ended". */
+void watch_linger(struct watch *w);
+
 /* Accepts NULL. Ends the thread; if it ends the process, does not return. */
 void watch_close(struct watch *w);
 

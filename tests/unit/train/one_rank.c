@@ -8,7 +8,8 @@
  * others for so long, and prints its size one_rank lose RUN RANK HOW runs in RUN until that rank,
  * in its step 5, is killed or stopped by a signal (kill, stop), exits, fails or hangs (exit, fail,
  * hang); or ends (end). stop-save, hang-save: while all save; stop-open: before the files;
- *                              stop-close: while the others close the group
+ *                              stop-close: while the others close the group; kill-close: so too,
+ * when all have done their work
  *
  * Over Gloo they meet in the folder that MEET_IN names.
  */
@@ -113,7 +114,8 @@ static int lose(struct comm *c, const char *run, int32_t rank, const char *how) 
         (void)fprintf(stderr, "%s\n", err.text);
         comm_fail(c, &err, 1);
     }
-    const bool ends = strcmp(how, "end") == 0 || strcmp(how, "stop-close") == 0;
+    const bool dies = strcmp(how, "kill-close") == 0;
+    const bool ends = strcmp(how, "end") == 0 || strcmp(how, "stop-close") == 0 || dies;
     const bool saves = strcmp(how, "stop-save") == 0 || strcmp(how, "hang-save") == 0;
     for (uint64_t step = 0; step < LAST_STEP || !ends; step++) {
         comm_at(c, step, saves ? COMM_PHASE_SAVE : COMM_PHASE_LOAD);
@@ -135,6 +137,12 @@ static int lose(struct comm *c, const char *run, int32_t rank, const char *how) 
     }
     if (comm_rank(c) == rank && strcmp(how, "stop-close") == 0) {
         (void)raise(SIGSTOP);
+    }
+    if (dies && comm_end(c, &err) != STATUS_OK) {
+        comm_fail(c, &err, 1);
+    }
+    if (dies && comm_rank(c) == rank) {
+        (void)raise(SIGKILL);
     }
     comm_close(c);
     return 0;

@@ -137,9 +137,10 @@ static enum status poll_dead(struct comm_link *l, struct error *err) {
     return ((struct dead_link *)l)->completes ? STATUS_OK : STATUS_AGAIN;
 }
 
-static void close_dead(struct comm_link *l, bool complete) {
+static bool close_dead(struct comm_link *l, bool complete) {
     assert_false(complete);
     ((struct dead_link *)l)->closed_count++;
+    return true;
 }
 
 static struct dead_link dead_link(bool completes) {
@@ -223,9 +224,10 @@ static void abort_slow(struct comm_link *l, int exit_code) {
     fprintf(stderr, "taken for lost, exit code %d\n", exit_code);
 }
 
-static void close_slow(struct comm_link *l, bool complete) {
+static bool close_slow(struct comm_link *l, bool complete) {
     (void)l;
     (void)complete;
+    return true;
 }
 
 /* Otherwise the watching thread would end this process. */

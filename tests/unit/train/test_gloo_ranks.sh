@@ -8,7 +8,7 @@ export CCSTREAM_GLOO_MODULE=$BIN/libccstream_gloo.so MASTER_ADDR=127.0.0.1
 one=$TESTBIN/one_rank
 
 # Jobs that wait for timeouts: all at once, and the checks of a group meanwhile. They lose a rank in step 5.
-for job in "1 stop" "2 hang" "1 hang-save" "0 stop-open" "0 fail" "0 end" "2 kill" "0 kill-first" "1 exit"; do
+for job in "1 stop" "2 hang" "1 hang-save" "0 stop-open" "0 fail" "0 end" "2 kill" "0 kill-first" "1 exit" "1 kill-close"; do
     how=${job#* }
     # A stopped process stays: a shell ends it when the others have ended.
     (
@@ -125,6 +125,7 @@ lost() { # lost RANK HOW TEXT CODE
 }
 lost 2 kill "is gone: its process ended; last seen at step [0-9]+, in " 75
 lost 0 kill-first "is gone: its process ended; last seen at step [0-9]+, in " 75
+lost 1 kill-close "is gone: its process ended; last seen at step [0-9]+, in " 75
 lost 1 exit "is gone: its process ended; last seen at step [0-9]+, in " 75
 lost 0 fail "failed at step 5, in load: disk full" 75
 lost 1 stop "(has not answered for [0-9]+ s, last seen at step [0-9]+, in .* \\(its process is stopped\\)|is in [a-z]+ at step [0-9]+, and rank [02] has waited for it)" 75

@@ -127,13 +127,13 @@ void abort_group(comm_link *, int) {
 }
 
 /* After one more round no rank closes a connection that another still reads the last one from. */
-void close_link(comm_link *base, bool complete) {
+bool close_link(comm_link *base, bool complete) {
     gloo_link *l = static_cast<gloo_link *>(base);
     uint32_t word = 0;
-    if (complete && begin_merge(base, &word, 1, nullptr) == STATUS_OK) {
-        (void)poll_link(base, nullptr);
-    }
+    const bool closed = !complete || (begin_merge(base, &word, 1, nullptr) == STATUS_OK &&
+                                      poll_link(base, nullptr) == STATUS_OK);
     delete l;
+    return closed;
 }
 
 /* The loopback of one host; else GLOO_SOCKET_IFNAME, as for PyTorch, or the host's own name. */

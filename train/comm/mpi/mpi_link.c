@@ -88,11 +88,12 @@ static void abort_group(struct comm_link *base, int exit_code) {
     (void)MPI_Abort(MPI_COMM_WORLD, exit_code);
 }
 
-static void close_link(struct comm_link *base, bool complete) {
+static bool close_link(struct comm_link *base, bool complete) {
     if (complete) {
         (void)MPI_Finalize(); /* after a failure it would wait for ranks that are gone */
     }
     free(base);
+    return true;
 }
 
 static int initialise(int *provided) {
