@@ -66,6 +66,30 @@ train state --init first --init-state --steps 1 --seed 3
 [ "$(visited state)" -eq 32 ] || fail "--init-state: $(visited state) samples are visited"
 grep -q 'taken .*, the state of samples; not taken' state.log || fail "$(cat state.log)"
 
+# --recover-state: the first epoch computes moments and state and leaves weights and temperature alone; what it computes serves the next
+# one; a run that is interrupted in it resumes it.
+train recovered --init first --recover-state 1 --epochs 2 --temperature global --loss fastclip-v3 --gamma 0.5 --keep-checkpoints 9 --checkpoint-every 1 --seed 4
+for step in 1 2; do
+    "$BIN/ccstream-eval" embed -q recovered/checkpoints/step-$step.safetensors --data data --texts -o recovered-$step >/dev/null
+    cmp first.texts.npy recovered-$step.texts.npy || fail "--recover-state: step $step changes the text side"
+done
+"$BIN/ccstream-eval" embed -q recovered --data data --texts -o recovered-4 >/dev/null
+! cmp -s first.texts.npy recovered-4.texts.npy || fail "--recover-state freezes all epochs"
+[ "$(grep '"loss":' recovered/metrics.jsonl | sed 's/.*"lr":\([^,]*\),.*/\1/' | head -n 3 | tr '\n' ' ' | cut -d' ' -f1,2)" = "0 0" ] ||
+    fail "the learning rate: $(cat recovered/metrics.jsonl)"
+[ "$(grep '"loss":' recovered/metrics.jsonl | sed 's/.*"tau":\([^,]*\),.*/\1/' | head -n 3 | sort -u | wc -l)" = 1 ] ||
+    fail "the temperature moves: $(cat recovered/metrics.jsonl)"
+train cold --init first --epochs 1 --temperature global --loss fastclip-v3 --gamma 0.5 --seed 4
+first_update() { # the state after two epochs, or one, is that of all visits
+    "$BIN/ccdump" state "$1" --json | grep -o '"visits":{[^}]*}'
+}
+[ "$(first_update recovered)" != "$(first_update cold)" ] || fail "--recover-state visits no sample"
+train halved --init first --recover-state 1 --epochs 2 --temperature global --loss fastclip-v3 --gamma 0.5 --seed 4 --steps 1
+$last "$BIN/ccstream-train" -q --resume halved
+cmp <("$BIN/ccdump" state halved --json) <("$BIN/ccdump" state recovered --json) || fail "a resumed recovery has another state"
+"$BIN/ccstream-eval" embed -q halved --data data --texts -o halved >/dev/null
+cmp halved.texts.npy recovered-4.texts.npy || fail "a resumed recovery has other weights"
+
 # The run resumes from its own checkpoint, even if the files are gone.
 train whole --seed 2 --init-image first/last --init-text first/last
 cp first/last copy.safetensors
@@ -88,6 +112,8 @@ refused 66 "none" --init-text none
 head -c 5000 copy.safetensors >cut.safetensors
 refused 65 "cut.safetensors" --init-image cut.safetensors
 refused 64 "init-state requires --init" --init-state
+refused 64 "recover-state requires --init" --recover-state 1
+refused 64 "recover-state 1 uses all of the 1 epochs" --init moved --recover-state 1
 refused 64 "omit --init-text" --init moved --init-text moved
 refused 65 "has a different model (towers)" --init moved --image-tower resnet18
 refused 65 "trained with loss nuclr, this run has loss clip" --init moved --init-state --loss clip

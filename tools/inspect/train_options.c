@@ -214,6 +214,12 @@ static const struct cli_option rows[] = {
     {"init-state", 0, CLI_FLAG, FIELD(trainer.init_state),
      .help = "with --init: also start from its per-sample state; requires the same loss, and the "
              "same data or --remap-state"},
+    {"recover-state", 0, CLI_U64, FIELD(trainer.loss.recover_epochs), .max = "10000",
+     .default_text = "0", .metavar = "EPOCHS",
+     .help =
+         "with --init: weights and temperature stay as loaded for the first EPOCHS of --epochs, "
+         "while the moments of the optimiser and the state of samples, which the checkpoint "
+         "lacks, are computed (TuneCLIP: 5)"},
     {"init-image", 0, CLI_STRING, FIELD(trainer.init_image), .metavar = "FILE",
      .help = "initialise only the image tower: safetensors with timm's names, or a run (timm "
              "weights expect --image-norm imagenet; NUCLR's code uses clip)"},

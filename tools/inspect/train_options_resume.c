@@ -76,6 +76,7 @@ static const struct {
     {"init-image", NULL, "the run has its own weights by now"},
     {"init-text", NULL, "the run has its own weights by now"},
     {"init-state", NULL, "the run has its own state by now"},
+    {"recover-state", NULL, "the run has its own state by now"},
     {"tokenizer", NULL, "the checkpoint holds the one that the text tower was trained with"},
     {NULL, "Model", "the weights in the checkpoint were trained with it"},
     {NULL, "Loss", "the per-sample state in the checkpoint was computed with it"},

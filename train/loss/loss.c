@@ -375,7 +375,7 @@ void loss_put_row_values(const struct loss *l, double *values, int64_t b, int64_
 }
 
 static void run_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
-    l->row->step(l, in, out);
+    loss_run_row(l, in, out);
     if (l->row->finish != NULL) {
         l->row->finish(l, in);
     }

@@ -106,6 +106,9 @@ struct loss_options {
     enum loss_emc2_carry emc2_carry;
     double cache_refresh;
     uint64_t seed; /* random seed of the loss */
+    /* The first epochs of a run whose weights are frozen until its state has recovered: gamma is
+     * 1 / (epoch + 1), which makes u the mean of all visits, and temperatures stay. On the host. */
+    uint64_t recover_epochs;
     /* Of Adam, by which temperatures and siglip's bias are learned: the model's; 0.9, 0.999, 1e-8
      */
     double beta1, beta2, eps;

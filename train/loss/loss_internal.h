@@ -255,6 +255,9 @@ double loss_tau(const struct loss *l);
 /* gamma in an epoch. */
 double loss_gamma(const struct loss *l, uint64_t epoch);
 
+/* The row's step; temperatures keep their values in an epoch of recovery. */
+void loss_run_row(struct loss *l, const struct loss_input *in, struct loss_output *out);
+
 /* dL/dlog(1/tau) of a loss that depends on tau only as S / tau: sum of dL/dS_ij S_ij. */
 double loss_scale_gradient(const struct loss *l,
                            const struct loss_input *in,

@@ -14,8 +14,18 @@ double loss_tau(const struct loss *l) {
 
 double loss_gamma(const struct loss *l, uint64_t epoch) {
     const struct loss_options *o = &l->options;
+    if (epoch < o->recover_epochs) {
+        return 1.0 / (double)(epoch + 1);
+    }
     return o->gamma_schedule == LOSS_GAMMA_COSINE ? schedule_gamma(o->gamma, o->gamma_epochs, epoch)
                                                   : o->gamma;
+}
+
+void loss_run_row(struct loss *l, const struct loss_input *in, struct loss_output *out) {
+    const double tau_lr = l->options.tau_lr;
+    l->options.tau_lr = in->epoch < l->options.recover_epochs ? 0.0 : tau_lr;
+    l->row->step(l, in, out);
+    l->options.tau_lr = tau_lr;
 }
 
 double loss_scale_gradient(const struct loss *l,

@@ -225,7 +225,7 @@ static enum status close_sums(struct loss_tiled *t,
     in->batch_count = count;
     l->lines = t->lines;
     if (count >= 2) {
-        l->row->step(l, in, out);
+        loss_run_row(l, in, out);
     }
     l->lines = NULL;
     loss_put_row_values(l, out->row_values, t->rows, count >= 2 ? count : 0);

@@ -22,6 +22,11 @@ static uint64_t stair_of(uint64_t step, uint64_t stair_steps) {
 
 double schedule_lr(const struct schedule *s, uint64_t step) {
     static const double first = 1.0 / 20.0;
+    if (step < s->frozen_steps) {
+        return 0.0;
+    }
+    const uint64_t total = s->total_steps - s->frozen_steps;
+    step -= s->frozen_steps;
     if (s->plateau && s->warmup_steps >= STAIRS) {
         const uint64_t stair = stair_of(step, s->warmup_steps / STAIRS);
         if (stair < STAIRS) {
@@ -30,7 +35,7 @@ double schedule_lr(const struct schedule *s, uint64_t step) {
     } else if (step < s->warmup_steps) {
         return s->peak_lr * (double)(step + 1) / (double)s->warmup_steps;
     }
-    const uint64_t left = s->total_steps > s->warmup_steps ? s->total_steps - s->warmup_steps : 0;
+    const uint64_t left = total > s->warmup_steps ? total - s->warmup_steps : 0;
     const uint64_t done = step > s->warmup_steps ? step - s->warmup_steps : 0;
     return s->final_lr + (s->peak_lr - s->final_lr) * half_cosine(done, left);
 }

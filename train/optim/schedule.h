@@ -14,14 +14,16 @@ struct schedule {
     double peak_lr;
     double final_lr;       /* reached after the last step */
     uint64_t warmup_steps; /* step s < warmup uses peak (s + 1) / warmup */
+    uint64_t frozen_steps; /* rate 0, before the warm-up */
     bool plateau;          /* warm-up in five stairs instead, see schedule_lr */
     uint64_t total_steps;
 };
 
-/* Rate of step `step`, from 0: after the warm-up final + (peak - final)(1 + cos(pi f))/2, with f
- * the fraction of the steps after the warm-up that are done. plateau: the staircase of NUCLR's
- * published code, five fifths of the warm-up (100 steps each there) at 1/20, 4.8/20, 8.6/20,
- * 12.4/20 and 16.2/20 of the peak, each from the step after its beginning. */
+/* Rate of step `step`, from 0: 0 while frozen; steps count from there. After the warm-up final +
+ * (peak - final)(1 + cos(pi f))/2, with f the fraction of the steps after the warm-up that are
+ * done. plateau: the staircase of NUCLR's published code, five fifths of the warm-up (100 steps
+ * each there) at 1/20, 4.8/20, 8.6/20, 12.4/20 and 16.2/20 of the peak, each from the step after
+ * its beginning. */
 double schedule_lr(const struct schedule *s, uint64_t step);
 
 /* zeta's rate: 0 below frozen_steps, then peak (1 + cos(pi f))/2 with f the fraction of the steps

@@ -54,11 +54,12 @@ choose_place(const struct trainer *t, enum sample_state_place *out, struct error
     if (t->loss == NULL || t->options.state == TRAINER_STATE_HOST) {
         return STATUS_OK;
     }
-    const bool columns = trainer_has_columns(&t->options);
+    const bool columns = trainer_has_columns(&t->options) || t->options.loss.recover_epochs > 0;
     const bool offered = !columns && loss_device_offered(t->loss, t->dev, &why);
     if (columns) {
-        (void)error_set(&why, STATUS_UNSUPPORTED,
-                        "--weight, --reference and --teacher-image run on the host alone");
+        (void)error_set(
+            &why, STATUS_UNSUPPORTED,
+            "--weight, --reference, --teacher-image and --recover-state run on the host alone");
     }
     switch (t->options.state) {
     case TRAINER_STATE_DEVICE:

@@ -3,6 +3,7 @@
  */
 #include "train/run/trainer_internal.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -175,8 +176,13 @@ static enum status check_task(const struct trainer_options *o, struct error *err
             o->init_image != NULL ? "image" : "text");
     FAIL_IF(o->model != NULL && (o->init_image != NULL || o->init_text != NULL), err, STATUS_USAGE,
             "--init-image and --init-text are for --image-tower and --text-tower, not for --model");
-    FAIL_IF(o->init_state && o->init == NULL, err, STATUS_USAGE,
-            "--init-state requires --init RUN");
+    FAIL_IF((o->init_state || o->loss.recover_epochs > 0) && o->init == NULL, err, STATUS_USAGE,
+            "--%s requires --init RUN", o->init_state ? "init-state" : "recover-state");
+    FAIL_IF(o->loss.recover_epochs > 0 && o->loss.recover_epochs >= o->epochs, err, STATUS_USAGE,
+            "--recover-state %" PRIu64 " uses all of the %" PRIu64 " epochs; raise --epochs",
+            o->loss.recover_epochs, o->epochs);
+    FAIL_IF(o->loss.recover_epochs > 0 && o->loss.parity == LOSS_PARITY_REFERENCE, err,
+            STATUS_USAGE, "--recover-state: --variant code has a schedule of its own");
     FAIL_IF(o->sync_bn && o->norm_layers != RESNET_NORM_BATCH, err, STATUS_USAGE,
             "--sync-bn is for --norm-layer batch; --norm-layer %s has no statistics of a batch",
             RESNET_NORM_NAMES[o->norm_layers]);
@@ -559,7 +565,8 @@ static bool has_zeta(const struct trainer *t) {
 
 void trainer_make_schedule(struct trainer *t) {
     const struct trainer_options *o = &t->options;
-    const uint64_t total = o->epochs * t->data.steps_per_epoch;
+    const uint64_t frozen = o->loss.recover_epochs * t->data.steps_per_epoch;
+    const uint64_t total = o->epochs * t->data.steps_per_epoch - frozen;
     const uint64_t tenth =
         (o->warmup_epochs > 0 ? o->warmup_epochs * t->data.steps_per_epoch : total) / 10;
     if (!has_zeta(t)) {
@@ -568,7 +575,8 @@ void trainer_make_schedule(struct trainer *t) {
     t->schedule = (struct schedule){.peak_lr = o->lr,
                                     .final_lr = o->min_lr,
                                     .plateau = o->warmup_plateau,
-                                    .total_steps = total};
+                                    .frozen_steps = frozen,
+                                    .total_steps = frozen + total};
     t->schedule.warmup_steps = o->warmup_steps != UINT64_MAX ? o->warmup_steps
                                : tenth < 500                 ? tenth
                                                              : 500;

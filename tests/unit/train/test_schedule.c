@@ -11,6 +11,16 @@ static const struct schedule example = {.peak_lr = 2e-4,
                                         .warmup_steps = 10,
                                         .total_steps = 110};
 
+TEST(after_frozen_steps_the_schedule_is_the_same) {
+    struct schedule frozen = example;
+    frozen.frozen_steps = 7;
+    frozen.total_steps += 7;
+    for (uint64_t step = 0; step < 120; step++) {
+        assert_true(schedule_lr(&frozen, step) ==
+                    (step < 7 ? 0.0 : schedule_lr(&example, step - 7)));
+    }
+}
+
 TEST(warmup_is_linear_and_reaches_the_peak) {
     assert_true(fabs(schedule_lr(&example, 0) - 2e-5) < 1e-18);
     assert_true(fabs(schedule_lr(&example, 4) - 1e-4) < 1e-18);
