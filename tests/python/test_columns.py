@@ -357,6 +357,12 @@ refused(64, "two columns of one name", "t.jsonl", "--as", "x=c", "--as", "x=v")
 refused(64, "--all is for captions", "t.jsonl", "--as", "x=v", "--all")
 refused(64, "is .jsonl, .csv, .tsv, .parquet, .npy, .npz or .safetensors", "t.xml", "--as", "x=c")
 refused(66, "No such file", "nothing.jsonl", "--as", "x=c")
+refused(65, "t.csv: 2 columns are named 'c': rename all but one", table("t.csv", ["id,c,c", "1,a,b"]), "--as", "x=c")
+refused(65, "t.csv: 2 columns are named 'id'", table("t.csv", ["id,id,c", "1,2,b"]), "--as", "x=c")
+assert run("d", table("t.csv", ["id,c,u,u", "1,a,b,b"]), "--as", "unused_twice=c")["matched"] == 1
+refused(66, "t.jsonl: has no rows", table("t.jsonl", []), "--as", "x=c")
+refused(66, "t.csv: has no rows", table("t.csv", ["id,c"]), "--as", "x=c")
+refused(65, "t.csv: has no first line", table("t.csv", []), "--as", "x=c")
 refused(65, "line 3, byte 9: 1 cells, the first line has 2", table("t.csv", ["id,c", "1,a", "2"]), "--as", "x=c")
 refused(65, "line 2, byte 5", table("t.csv", ["id,c", '1,"open', "2,b"]), "--as", "x=c")
 with open("t.csv", "wb") as f:

@@ -143,7 +143,8 @@ class Parquet(Lines):
         self.temporary = tempfile.TemporaryFile("wb")  # has no name, so that a kill leaves nothing
         try:
             file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)  # else the file is kept in memory
-            names = set(file.schema_arrow.names)
+            names = file.schema_arrow.names
+            check_once(path, names, columns)
             for batch in file.iter_batches(4096, columns=[c for c in dict.fromkeys(columns) if c in names]):
                 for row in batch.to_pylist() if batch.num_columns else [{}] * batch.num_rows:
                     self.temporary.write(json.dumps(row, default=_plain).encode() + b"\n")
@@ -253,12 +254,20 @@ def _safetensors(path: str) -> Iterator[tuple[str, tuple[numpy.ndarray, str]]]:
             yield name, (numpy.memmap(path, dtype, "r", 8 + header_bytes + begin, tuple(t["shape"])), kind)
 
 
+def check_once(path: str, names: list[str], columns: list[str]) -> None:
+    for column in columns:
+        if names.count(column) > 1:
+            raise Fault(65, f"{path}: {names.count(column)} columns are named '{column}': rename all but one")
+
+
 def open_table(path: str, columns: list[str]) -> TextTable | Arrays:
     end = os.path.splitext(path)[1].lower()
     if end in (".jsonl", ".ndjson"):
         return Lines(path)
     if end in (".csv", ".tsv"):
-        return Cells(path, "," if end == ".csv" else "\t")
+        cells = Cells(path, "," if end == ".csv" else "\t")
+        check_once(path, cells.names, columns)
+        return cells
     if end == ".parquet":
         return Parquet(path, columns)
     if end in (".npy", ".npz", ".safetensors"):
@@ -716,6 +725,8 @@ def attach(arguments: list[str]) -> None:
                 raise Fault(73, f"{ds.path}: there is a column '{w.name}' already; --replace replaces it")
         table = open_table(o.table, [column or on] + [c for w in wanted for c in w.columns])
         join = Join(ds, table, on, column or on, bool(explicit))
+        if join.rows == 0:
+            raise Fault(66, f"{o.table}: has no rows")
         if join.matched == 0:
             raise Fault(66, f"{o.table}: no row has a sample of {ds.path}: its keys are {', '.join(join.unmatched[:5])}, "
                             f"those of the dataset {join.first_key}, ...; keys such as 000012345 are of one download")
