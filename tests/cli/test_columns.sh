@@ -193,6 +193,13 @@ has out.txt '"median":3.625,"max":7.25},"tags":{"kind":"json","samples":51,"valu
 has out.txt '"teacher":{"kind":"f16","samples":60,"values":6,'
 expect 0 "$BIN/ccdump" stats whole
 has out.txt 'kind      samples  values  captions  mean_characters'
+"$python" -c 'import ccstream, numpy; ccstream.Dataset("whole").attach("wide", [5], numpy.arange(20, dtype="f4")[None])'
+expect 0 "$BIN/ccdump" cat whole --id 3,5 --columns
+has out.txt '{"id":3,"columns":{"teacher":{"kind":"f16","values":6,"vectors":1,"numbers":[18,19,20,21,22,23]}}}'
+has out.txt '"wide":{"kind":"f32","values":20,"vectors":1,"numbers":[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19]}}}'
+[ "$(wc -l <out.txt)" = 2 ] || fail "not a line per sample: $(cat out.txt)"
+expect_message 64 "exclude each other" "$BIN/ccdump" cat whole --id 3 --columns --caption
+expect 0 "$BIN/ccpack" detach whole wide
 "$BIN/ccpack" tokenizer whole --vocab-size 80 >out.txt 2>&1
 expect 0 "$BIN/ccstream-train" -q --preset cpu-demo --image-tower tiny --data whole --out run --image-size 16 --batch-size 16 --steps 1
 expect 0 "$BIN/ccdump" why run whole 5 --encode 0 --near 0 --json

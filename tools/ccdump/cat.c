@@ -18,6 +18,7 @@ struct options {
     bool image;
     bool caption;
     bool json_text;
+    bool columns;
     uint64_t thumbnail;
     struct cli_list only;
     const char *out;
@@ -36,6 +37,9 @@ static const struct cli_option rows[] = {
      .help = "only the captions, each followed by a line feed"},
     {"json-text", 0, CLI_FLAG, CLI_FIELD(struct options, json_text),
      .help = "only the metadata, one line per sample"},
+    {"columns", 0, CLI_FLAG, CLI_FIELD(struct options, columns),
+     .help = "only the values of attached columns: one JSON object per line, with id and columns; "
+             "all numbers of vectors"},
     {"thumbnail", 0, CLI_U64, CLI_FIELD(struct options, thumbnail), .max = "4096",
      .default_text = "0", .metavar = "N",
      .help = "only one JSON object per line: id, captions, and the image as a data: URI, a JPEG of "
@@ -47,8 +51,9 @@ static const struct cli_option rows[] = {
 static const struct cli_program program = {
     .name = "ccdump cat",
     .purpose = "writes samples as a plain tar, or a part of them",
-    .usage = CLI_TEXTS("DIR|SHARD|TAR [-o FILE] [--id N | --from ID --count N]",
-                       "DIR|SHARD|TAR --id N --image|--caption|--json-text|--thumbnail N"),
+    .usage =
+        CLI_TEXTS("DIR|SHARD|TAR [-o FILE] [--id N | --from ID --count N]",
+                  "DIR|SHARD|TAR --id N --image|--caption|--json-text|--columns|--thumbnail N"),
     CLI_OPTIONS(rows),
     .shared = sample_choice_rows,
     .arguments = {1, 1},
@@ -119,11 +124,7 @@ static enum status put_lines(struct cat *c,
     return STATUS_OK;
 }
 
-static enum status put_thumbnail(struct cat *c,
-                                 const struct sample_facts *f,
-                                 const struct sample_content *content,
-                                 struct error *err) {
-    thumbnail_write(&c->line, c->decoder, (int32_t)c->options->thumbnail, f, content);
+static enum status end_line(struct cat *c, struct error *err) {
     json_newline(&c->line);
     TRY(json_writer_status(&c->line, err));
     TRY(put(c, c->line.out.data, c->line.out.size_bytes, err));
@@ -131,17 +132,31 @@ static enum status put_thumbnail(struct cat *c,
     return STATUS_OK;
 }
 
+static enum status put_columns(struct cat *c, uint64_t id, struct error *err) {
+    json_open_object(&c->line, NULL);
+    json_u64(&c->line, "id", id);
+    TRY(input_put_columns(c->input, &c->line, id, err));
+    json_close_object(&c->line);
+    return end_line(c, err);
+}
+
 static enum status put_sample(struct cat *c, const struct sample_facts *f, struct error *err) {
     struct sample_content content;
+    if (c->options->columns) {
+        return put_columns(c, f->id, err);
+    }
     TRY(input_read(c->input, &content, err));
+    if (c->options->thumbnail > 0) {
+        thumbnail_write(&c->line, c->decoder, (int32_t)c->options->thumbnail, f, &content);
+        return end_line(c, err);
+    }
     if (c->options->image) {
         return put(c, content.image, f->image_bytes, err);
     }
     if (c->options->caption || c->options->json_text) {
         return put_lines(c, f, &content, err);
     }
-    return c->options->thumbnail > 0 ? put_thumbnail(c, f, &content, err)
-                                     : put_members(c, f, &content, err);
+    return put_members(c, f, &content, err);
 }
 
 static enum status put_samples(struct cat *c, struct error *err) {
@@ -156,7 +171,7 @@ static enum status put_samples(struct cat *c, struct error *err) {
         walk.bytes += facts.image_bytes;
     }
     if (s == STATUS_END) {
-        bool tar = !o->image && !o->caption && !o->json_text && o->thumbnail == 0;
+        bool tar = !o->image && !o->caption && !o->json_text && !o->columns && o->thumbnail == 0;
         s = tar ? put(c, end, sizeof(end), err) : STATUS_OK;
     }
 fail:
@@ -165,12 +180,13 @@ fail:
 }
 
 static enum status check_options(const struct options *o, struct error *err) {
-    const int parts = o->image + o->caption + o->json_text + (o->thumbnail > 0 ? 1 : 0);
+    const int parts =
+        o->image + o->caption + o->json_text + o->columns + (o->thumbnail > 0 ? 1 : 0);
     bool one = o->choice.ids.count == 1 && strpbrk(o->choice.ids.items[0], ",-") == NULL;
     FAIL_IF(parts > 1, err, STATUS_USAGE,
-            "--image, --caption, --json-text and --thumbnail exclude each other");
+            "--image, --caption, --json-text, --columns and --thumbnail exclude each other");
     FAIL_IF(o->image && !one, err, STATUS_USAGE, "--image writes one sample: name it with --id");
-    FAIL_IF(!o->caption && !o->json_text && o->thumbnail == 0 && !o->out &&
+    FAIL_IF(!o->caption && !o->json_text && !o->columns && o->thumbnail == 0 && !o->out &&
                 isatty(STDOUT_FILENO) == 1,
             err, STATUS_USAGE,
             "refusing to write a tar or an image to a terminal: redirect it to a file or a pipe");
@@ -186,6 +202,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     remote.only = o->only.count > 0 ? &o->only : NULL;
     TRY(remote_choice_use(&remote, err));
     TRY(input_open(&c.input, a->items[0], err));
+    c.input->all_numbers = o->columns;
     if (o->out) { /* so that no half-written file stays */
         samples_signals();
     }

@@ -283,7 +283,9 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     }
     tally_fini(&s.labels);
     byte_buffer_fini(&s.hashes);
-    stats_columns_close(s.columns);
+    for (int i = 0; i < COLUMNS_MAX; i++) {
+        byte_buffer_fini(&s.columns[i].values);
+    }
     input_close(s.input);
     return status;
 }

@@ -5,48 +5,9 @@
 #include <stdlib.h>
 
 #include "formats/base/sort.h"
-#include "formats/columns/columns.h"
 #include "tools/ccdump/stats_internal.h"
 
-struct stats_columns {
-    struct column_names names;
-    struct column_scratch *scratch;
-    struct column *items[COLUMNS_MAX]; /* NULL: it cannot be opened */
-    struct error errors[COLUMNS_MAX];  /* why */
-    struct one_column {
-        uint64_t rows, captions, characters, nan;
-        struct byte_buffer values; /* of columns of one number: doubles */
-    } counts[COLUMNS_MAX];
-};
-
-void stats_columns_close(struct stats_columns *c) {
-    for (size_t i = 0; c != NULL && i < c->names.count; i++) {
-        column_close(c->items[i]);
-        byte_buffer_fini(&c->counts[i].values);
-    }
-    if (c != NULL) {
-        column_scratch_destroy(c->scratch);
-    }
-    free(c);
-}
-
-static enum status open_all(struct stats *s, struct error *err) {
-    const char *path = s->input->path;
-    const struct file_system *fs = file_system_of(path);
-    struct stats_columns *c = calloc(1, sizeof(*c));
-    TRY_MEMORY(c != NULL, err, "%s: out of memory for columns", path);
-    s->columns = c;
-    TRY(column_scratch_create(&c->scratch, err));
-    TRY(column_names_read(&c->names, fs, path, err));
-    for (size_t i = 0; i < c->names.count; i++) {
-        byte_buffer_init(&c->counts[i].values, SIZE_MAX);
-        (void)column_open(&c->items[i], fs, path, c->names.items[i], s->input->manifest,
-                          &c->errors[i]);
-    }
-    return STATUS_OK;
-}
-
-static enum status add_row(struct one_column *n,
+static enum status add_row(struct stats_column *n,
                            const struct column *c,
                            const uint8_t *row,
                            size_t row_bytes,
@@ -70,20 +31,16 @@ static enum status add_row(struct one_column *n,
 }
 
 enum status stats_columns_add(struct stats *s, uint64_t id, struct error *err) {
-    if (s->input->kind != INPUT_DATASET) {
-        return STATUS_OK;
-    }
-    TRY(s->columns != NULL ? STATUS_OK : open_all(s, err));
-    struct stats_columns *c = s->columns;
-    for (size_t i = 0; i < c->names.count; i++) {
+    TRY(input_open_columns(s->input, err));
+    const struct input_columns *c = s->input->columns;
+    for (size_t i = 0; c != NULL && i < c->count; i++) {
         const uint8_t *row = NULL;
         size_t row_bytes = 0;
-        if (c->items[i] == NULL) {
-            continue;
-        }
-        const enum status found = column_get(c->items[i], c->scratch, id, &row, &row_bytes, err);
+        const enum status found =
+            c->items[i] != NULL ? column_get(c->items[i], c->scratch, id, &row, &row_bytes, err)
+                                : STATUS_NOTFOUND;
         RETURN_IF(found != STATUS_OK && found != STATUS_NOTFOUND, found);
-        TRY(found == STATUS_OK ? add_row(&c->counts[i], c->items[i], row, row_bytes, err)
+        TRY(found == STATUS_OK ? add_row(&s->columns[i], c->items[i], row, row_bytes, err)
                                : STATUS_OK);
     }
     return STATUS_OK;
@@ -99,7 +56,8 @@ static void put_u64(struct json_writer *w, const char *key, bool known, uint64_t
 }
 
 /* The same members for all, so that they are the rows of a table. */
-static void write_column(struct json_writer *w, const struct column *c, struct one_column *n) {
+static void
+write_column(struct json_writer *w, const struct column *c, const struct stats_column *n) {
     const struct column_info *info = column_info(c);
     const bool captions = info->kind == COLUMN_CAPTIONS;
     double *values = (double *)(void *)n->values.data;
@@ -126,19 +84,19 @@ static void write_column(struct json_writer *w, const struct column *c, struct o
 }
 
 void stats_columns_write(struct json_writer *w, const struct stats *s) {
-    struct stats_columns *c = s->columns;
+    const struct input_columns *c = s->input->columns;
+    const size_t count = c != NULL ? c->count : 0;
     bool damaged = false;
-    if (c == NULL || c->names.count == 0) {
-        return;
-    }
-    for (size_t i = 0; i < c->names.count; i++) {
+    for (size_t i = 0; i < count; i++) {
         damaged = damaged || c->items[i] == NULL;
     }
-    json_open_object(w, "columns");
-    for (size_t i = 0; i < c->names.count; i++) {
+    if (count > 0) {
+        json_open_object(w, "columns");
+    }
+    for (size_t i = 0; i < count; i++) {
         json_open_object(w, c->names.items[i]);
         if (c->items[i] != NULL) {
-            write_column(w, c->items[i], &c->counts[i]);
+            write_column(w, c->items[i], &s->columns[i]);
         }
         if (damaged) {
             c->items[i] == NULL ? json_string(w, "error", c->errors[i].text)
@@ -146,5 +104,7 @@ void stats_columns_write(struct json_writer *w, const struct stats *s) {
         }
         json_close_object(w);
     }
-    json_close_object(w);
+    if (count > 0) {
+        json_close_object(w);
+    }
 }

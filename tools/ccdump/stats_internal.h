@@ -43,8 +43,11 @@ struct stats {
     const struct stats_options *options;
     struct input *input;
     struct tally tallies[STATS_MEASURES];
-    struct tally labels;           /* label + 1; 0: none */
-    struct stats_columns *columns; /* of a dataset, once a sample was counted */
+    struct tally labels; /* label + 1; 0: none */
+    struct stats_column {
+        uint64_t rows, captions, characters, nan;
+        struct byte_buffer values; /* of columns of one number: doubles */
+    } columns[COLUMNS_MAX];        /* of those of the input */
     uint64_t formats[STATS_FORMATS];
     struct byte_buffer hashes; /* (samples) u64, of the images */
     uint64_t samples;          /* with an image; only those are counted */
@@ -69,7 +72,6 @@ void stats_write(struct json_writer *w, const struct stats *s);
  * there are any. Returns OK, NOMEM, IO, LIMIT or CORRUPT. */
 enum status stats_columns_add(struct stats *s, uint64_t id, struct error *err);
 void stats_columns_write(struct json_writer *w, const struct stats *s);
-void stats_columns_close(struct stats_columns *c); /* accepts NULL */
 
 /* Writes options->html, of counted stats. Reads the collection once more, for its images. */
 enum status stats_page_write(struct stats *s, struct error *err);

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "formats/base/json_writer.h"
+#include "formats/columns/columns.h"
 #include "formats/dataset/manifest.h"
 #include "formats/shard/shard.h"
 
@@ -36,6 +37,7 @@ struct input {
     const struct manifest *manifest; /* of a dataset; NULL for other kinds */
     const char *container;           /* "tar.zst", ...; "webdataset" for a plain tar */
     const char *path;                /* as given to open */
+    bool all_numbers;                /* of columns, not the first ones alone; set by the caller */
     struct input_columns *columns;   /* of a dataset, once they were asked for */
     uint64_t sample_count;           /* INPUT_UNKNOWN for a tar that has not been read to its end */
     uint64_t next_position;
@@ -101,6 +103,19 @@ enum status input_caption(struct input *in, struct shard_text *out, uint32_t k, 
 
 /* The whole current sample, checked against its hashes. Returns OK, IO, CORRUPT, LIMIT or NOMEM. */
 enum status input_read(struct input *in, struct sample_content *out, struct error *err);
+
+/* The attached columns of a dataset. */
+struct input_columns {
+    size_t count;
+    struct column_scratch *scratch;
+    struct column *items[COLUMNS_MAX]; /* NULL: it cannot be opened, and */
+    struct error errors[COLUMNS_MAX];  /* why */
+    struct column_names names;
+};
+
+/* Opens in->columns, unless they are open; they stay NULL for other kinds of input. Returns OK, IO,
+ * LIMIT or NOMEM. */
+enum status input_open_columns(struct input *in, struct error *err);
 
 /* Writes member "columns" for a sample of a dataset that has any: what of them it has. One that
  * cannot be read has an "error". Returns OK, IO, LIMIT or NOMEM. */

@@ -4,18 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/columns/columns.h"
 #include "tools/inspect/input_internal.h"
 
 enum { SHOWN_NUMBERS = 8 };
-
-struct input_columns {
-    size_t count;
-    struct column_scratch *scratch;
-    struct column *items[COLUMNS_MAX];
-    struct error errors[COLUMNS_MAX]; /* of those that cannot be opened */
-    struct column_names names;
-};
 
 void input_columns_close(struct input_columns *c) {
     for (size_t i = 0; c && i < c->count; i++) {
@@ -27,8 +18,11 @@ void input_columns_close(struct input_columns *c) {
     free(c);
 }
 
-static enum status open_columns(struct input *in, struct error *err) {
+enum status input_open_columns(struct input *in, struct error *err) {
     const struct file_system *fs = file_system_of(in->path);
+    if (in->kind != INPUT_DATASET || in->columns) {
+        return STATUS_OK;
+    }
     struct input_columns *c = calloc(1, sizeof(*c));
     TRY_MEMORY(c, err, "%s: out of memory for columns", in->path);
     in->columns = c;
@@ -54,12 +48,13 @@ static void put_captions(struct json_writer *w, const uint8_t *row, size_t row_b
     json_close_array(w);
 }
 
-static void put_numbers(struct json_writer *w, const struct column *c, const uint8_t *row) {
+static void
+put_numbers(struct json_writer *w, const struct column *c, const uint8_t *row, bool all) {
     const struct column_info *i = column_info(c);
     json_u64(w, "values", i->values);
     json_u64(w, "vectors", i->vectors);
-    json_open_array(w, "first");
-    for (uint32_t k = 0; k < i->values && k < SHOWN_NUMBERS; k++) {
+    json_open_array(w, all ? "numbers" : "first");
+    for (uint32_t k = 0; k < i->values && (all || k < SHOWN_NUMBERS); k++) {
         json_double(w, NULL, column_number(c, row, k));
     }
     json_close_array(w);
@@ -67,11 +62,11 @@ static void put_numbers(struct json_writer *w, const struct column *c, const uin
 
 enum status
 input_put_columns(struct input *in, struct json_writer *w, uint64_t id, struct error *err) {
-    if (in->kind != INPUT_DATASET) {
+    TRY(input_open_columns(in, err));
+    const struct input_columns *c = in->columns;
+    if (!c) {
         return STATUS_OK;
     }
-    TRY(in->columns ? STATUS_OK : open_columns(in, err));
-    const struct input_columns *c = in->columns;
     if (c->count > 0) {
         json_open_object(w, "columns");
     }
@@ -96,7 +91,7 @@ input_put_columns(struct input *in, struct json_writer *w, uint64_t id, struct e
             } else if (kind >= COLUMN_CAPTIONS) {
                 json_string_n(w, "text", (const char *)row, row_bytes);
             } else {
-                put_numbers(w, c->items[i], row);
+                put_numbers(w, c->items[i], row, in->all_numbers);
             }
         }
         json_close_object(w);
