@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/clock.h"
 #include "formats/base/json_writer.h"
 #include "kernels/device_stream.h"
 #include "tools/ccbench/step_internal.h"
@@ -96,7 +97,8 @@ static const struct cli_program program = {
                           "ccbench step --device cuda --batch-size 512 --precision bf16 "
                           "--data cc3m --steps 100"),
     .notes = CLI_TEXTS(
-        "Rates are those of the median step. gflops counts the arithmetic of convolutions, "
+        "Rates are those of the median step; step_cpu_ms is its CPU time. gflops counts the "
+        "arithmetic of convolutions, "
         "matrix products and attention that was done, without the padding that packed captions "
         "omit. The table shows one step with a wait after every operator; GB/s count every "
         "operand once. matmul and copy are a square product and a copy in the same run. "
@@ -117,9 +119,10 @@ static const struct cli_program program = {
 };
 
 struct result {
-    double step_s[MAX_STEPS]; /* sorted, as the next */
-    double conv_s[MAX_STEPS]; /* of each step's convolutions alone */
-    double median_s, fastest_s;
+    double step_s[MAX_STEPS];                 /* sorted, as the next */
+    double conv_s[MAX_STEPS];                 /* of each step's convolutions alone */
+    double cpu_s[MAX_STEPS];                  /* of the process, in each step */
+    double median_s, fastest_s, median_cpu_s; /* the last 0 where steps follow each other */
     struct op_time ops[TIMED_MAX_OPS];
     size_t op_count;
     double flops;       /* of a step */
@@ -172,12 +175,15 @@ in_turn(struct bench_step *b, struct result *r, struct bare_convolutions *bare, 
         TRY(bare_convolutions_run(bare, &unused, err)); /* makes the library's kernels */
     }
     for (size_t i = 0; i < steps; i++) {
+        const int64_t begin_ns = clock_process_cpu_ns();
         TRY(bench_step_run(b, 1, STEP_REPEATED, &r->step_s[i], err));
+        r->cpu_s[i] = (double)(clock_process_cpu_ns() - begin_ns) * 1e-9;
         if (bare != NULL) {
             TRY(bare_convolutions_run(bare, &r->conv_s[i], err));
         }
     }
     r->median_s = bench_median(r->step_s, steps);
+    r->median_cpu_s = bench_median(r->cpu_s, steps);
     r->fastest_s = r->step_s[0];
     r->conv_only_s = bare != NULL ? bench_median(r->conv_s, steps) : 0.0;
     return STATUS_OK;
@@ -283,6 +289,9 @@ print_result(const struct bench_step *b, const struct result *r, struct error *e
     json_double(&w, "fastest_pairs_per_s", n / r->fastest_s);
     json_double(&w, "gflops", r->flops / r->median_s * 1e-9);
     json_double(&w, "step_ms", (r->fed_s > 0.0 ? r->fed_s : r->median_s) * 1e3);
+    if (r->median_cpu_s > 0.0) {
+        json_double(&w, "step_cpu_ms", r->median_cpu_s * 1e3);
+    }
     if (r->machine.product_flops > 0.0) {
         json_double(&w, "matmul_gflops", r->machine.product_flops * 1e-9);
         json_double(&w, "copy_gb_per_s", r->machine.copy_bytes * 1e-9);

@@ -4,14 +4,17 @@ DistilBERT), batch, threads and precision, channels_last, fused AdamW, the same 
 
     python3 torch_step.py --tower image --image-tower resnet50 --image-size 224 --batch 16
     python3 torch_step.py --device cuda --batch 512 --precision bf16 --full --compile max-autotune
+    python3 torch_step.py --towers open_clip --model RN50 --tower image --batch 16 --serve
 
 bf16 is autocast. Pixels go to the device as bytes with every step and are
 normalised there; on CUDA from pinned memory on a stream of their own, while the step before runs. Times are
-those of whole runs of steps, with one wait at the end of each run.
+those of whole runs of steps, with one wait at the end of each run. With --serve it takes N steps for every
+line N of its input and answers with a line of JSON: their wall-clock and CPU times and the process's peak memory.
 """
 import argparse
 import contextlib
 import json
+import resource
 import statistics
 import sys
 import time
@@ -31,8 +34,11 @@ TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 def options():
     p = argparse.ArgumentParser()
     p.add_argument("--tower", choices=("both", "image", "text"), default="both")
-    p.add_argument("--model", choices=MODELS, help="a model of open_clip: timm's ViT with a norm before the blocks, "
-                   "transformers' CLIPTextModelWithProjection")
+    p.add_argument("--model", help="a model of open_clip: of " + ", ".join(MODELS) + " timm's ViT with a norm before "
+                   "the blocks and transformers' CLIPTextModelWithProjection, or with --towers open_clip any")
+    p.add_argument("--towers", choices=("own", "open_clip"), default="own", help="whose towers --model has")
+    p.add_argument("--pad", type=int, default=0, help="captions are padded to so many tokens")
+    p.add_argument("--serve", action="store_true")
     p.add_argument("--image-tower", default="resnet50")
     p.add_argument("--text-tower", choices=TEXT, default="distil")
     p.add_argument("--image-size", type=int, default=224)
@@ -58,6 +64,17 @@ class Model(torch.nn.Module):
         self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1))
         self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1))
         self.o = o
+        if o.model and o.towers == "open_clip":
+            import open_clip
+            clip = open_clip.create_model(o.model, pretrained=None, force_image_size=o.image_size)
+            if o.tower != "text":
+                self.image = clip.visual
+                self.image_proj = torch.nn.Identity()
+            if o.tower != "image":
+                self.text = clip
+                self.text_proj = torch.nn.Identity()
+                clip.visual = None
+            return
         if o.model:
             self.open_clip(*MODELS[o.model])
             return
@@ -94,6 +111,8 @@ class Model(torch.nn.Module):
         return self.image(((x - self.mean) / self.std).contiguous(memory_format=torch.channels_last))
 
     def texts(self, tokens, mask):
+        if self.o.towers == "open_clip":
+            return self.text.encode_text(tokens)
         if self.o.model:  # padding comes last, so its causal mask is enough
             return self.text(input_ids=tokens).text_embeds
         return self.text(input_ids=tokens, attention_mask=mask).last_hidden_state[:, 0]
@@ -148,7 +167,22 @@ def captions(o):
     if o.full:
         lengths[:] = o.tokens
     mask = (torch.arange(o.tokens)[None, :] < lengths[:, None]).long()
+    if o.pad > o.tokens:
+        tokens, mask = (torch.nn.functional.pad(t, (0, o.pad - o.tokens)) for t in (tokens, mask))
     return tokens, mask, int(lengths.sum())
+
+
+def serve(step):
+    """N steps for every line N."""
+    for line in sys.stdin:
+        wall, cpu = [], []
+        for _ in range(int(line)):
+            begin = time.perf_counter(), time.process_time()
+            step()
+            wall.append((time.perf_counter() - begin[0]) * 1e3)
+            cpu.append((time.process_time() - begin[1]) * 1e3)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps({"wall_ms": wall, "cpu_ms": cpu, "peak_bytes": peak}), flush=True)
 
 
 def main():
@@ -186,6 +220,9 @@ def main():
         last = step()
     wait()
     warm_s = time.perf_counter() - begin
+    if o.serve:
+        serve(step)
+        return 0
     runs = o.runs or (5 if cuda else o.steps)
     length = o.steps if o.runs or cuda else 1
     times = []
