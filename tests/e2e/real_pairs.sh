@@ -5,6 +5,7 @@
 # usage: BIN=build/release/bin tests/e2e/real_pairs.sh DATA [DIR [training options]]
 #   DATA/pairs/*.tar, DATA/retrieval/images.tar and DATA/retrieval/captions.json
 #   LOSSES="clip sogclr nuclr" SEEDS="0 1 2"  what to train; the options are passed to every run
+#   TOWERS="--model ViT-S-16 --image-size 64"  other towers than these at 96 px
 #
 # About an hour and a half on two cores. Started again with the same DIR, it keeps finished runs and resumes
 # an interrupted one. The table is also in DIR/table.txt.
@@ -31,7 +32,7 @@ for seed in ${SEEDS:-0 1 2}; do
             "$bin/ccstream-train" -q --resume "$run"
         else
             "$bin/ccstream-train" -q --data pairs --out "$run" --augment crop --loss "$loss" --seed "$seed" \
-                --image-tower resnet10t --text-tower tiny --image-size 96 --batch-size 128 --epochs 20 --lr 0.0007 \
+                ${TOWERS:---image-tower resnet10t --text-tower tiny --image-size 96} --batch-size 128 --epochs 20 --lr 0.0007 \
                 --tau 0.05 --zeta-freeze-epochs 5 "$@"
         fi
         "$bin/ccstream-eval" retrieval -q "$run" --data retrieval --json >"$run/eval.tmp"
