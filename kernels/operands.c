@@ -269,6 +269,11 @@ static enum status linear_bwd_rules(const void *args, const int64_t *sizes, stru
                : error_set(err, STATUS_INVALID, "linear_bwd: dpre is missing");
 }
 
+static enum status gelu_rules(const void *args, const int64_t *sizes, struct error *err) {
+    const struct gelu *op = args;
+    return linear_act("gelu", op->act, &op->pre, err);
+}
+
 static double linear_flops(const void *args) {
     const struct linear *op = args;
     return 2.0 * count(&op->in) * (double)op->weight.shape[0];
@@ -280,6 +285,8 @@ static double linear_bwd_flops(const void *args) {
 }
 
 OPERATOR(linear, linear_rules, linear_flops, LINEAR_TENSORS(T, W))
+
+OPERATOR(gelu, gelu_rules, NULL, GELU_TENSORS(T, W))
 
 OPERATOR(linear_bwd, linear_bwd_rules, linear_bwd_flops, LINEAR_BWD_TENSORS(T, W))
 

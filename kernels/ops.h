@@ -364,6 +364,15 @@ struct linear {
     enum activation act; /* NONE, GELU or QUICK_GELU */
 };
 
+/* out = act(pre): the second half of a linear alone, with the same bits. CPU devices. */
+#define GELU_TENSORS(T, W)                                                                         \
+    T(out, OUT, REAL, "MO")                                                                        \
+    T(pre, IN, REAL, "MO")
+struct gelu {
+    GELU_TENSORS(OPS_TENSOR, OPS_TENSOR)
+    enum activation act; /* GELU or QUICK_GELU */
+};
+
 #define LINEAR_BWD_TENSORS(T, W)                                                                   \
     W(din, OUT, REAL, "MI", OPTIONAL, MODE(din_mode))                                              \
     W(dweight, OUT, PARAM, "OI", MODE(param_mode))                                                 \
@@ -638,6 +647,7 @@ struct lars {
 #define OPS_LIST(X) OPS_EVERYWHERE_LIST(X) OPS_CPU_LIST(X)
 #define OPS_CPU_LIST(X)                                                                            \
     X(lars)                                                                                        \
+    X(gelu)                                                                                        \
     X(conv_gn)                                                                                     \
     X(conv_gn_bwd)
 #define OPS_EVERYWHERE_LIST(X)                                                                     \

@@ -24,7 +24,7 @@ static inline float normal_cumulative(float x, float *density) {
     return x >= 0.0f ? 1.0f - tail : tail;
 }
 
-CPU_CLONES static void gelu(float *restrict out, const float *restrict in, int64_t count) {
+CPU_CLONES static void exact_gelu(float *restrict out, const float *restrict in, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         float density;
         out[i] = in[i] * normal_cumulative(in[i], &density);
@@ -162,7 +162,7 @@ static void gelu_walk(const struct tensor *out,
             const float *x = cpu_read(pre, at, size, values);
             float *to = cpu_target(out, at, result);
             if (dout == NULL) {
-                (quick ? quick_gelu : gelu)(to, x, size);
+                (quick ? quick_gelu : exact_gelu)(to, x, size);
             } else {
                 (quick ? quick_gelu_gradient
                        : gelu_gradient)(to, cpu_read(dout, at, size, gradient), x, size);
@@ -170,6 +170,11 @@ static void gelu_walk(const struct tensor *out,
             cpu_store(out, at, size, to);
         }
     }
+}
+
+enum status cpu_gelu(struct device *dev, const struct gelu *op, struct error *err) {
+    gelu_walk(&op->out, &op->pre, NULL, op->act);
+    return STATUS_OK;
 }
 
 enum status cpu_linear(struct device *dev, const struct linear *op, struct error *err) {

@@ -9,7 +9,7 @@
 
 #include "kernels/cpu_ref/ref_internal.h"
 
-static double gelu(double x, enum activation act) {
+static double gelu_of(double x, enum activation act) {
     return act == ACTIVATION_QUICK_GELU ? x / (1.0 + exp(-1.702 * x))
                                         : 0.5 * x * (1.0 + erf(x * 0.70710678118654752440));
 }
@@ -62,9 +62,13 @@ enum status ref_linear(struct device *dev, const struct linear *op, struct error
     const struct tensor *sum = gelus ? &op->pre : &op->out;
     product(sum, WRITE_SET, &op->in, false, &op->weight, true, 1.0,
             tensor_present(&op->bias) ? &op->bias : NULL);
-    const int64_t count = gelus ? tensor_count(&op->out) : 0;
+    return gelus ? ref_gelu(dev, &(struct gelu){op->out, op->pre, op->act}, err) : STATUS_OK;
+}
+
+enum status ref_gelu(struct device *dev, const struct gelu *op, struct error *err) {
+    const int64_t count = tensor_count(&op->out);
     for (int64_t e = 0; e < count; e++) {
-        put(&op->out, e, gelu(get(&op->pre, e), op->act));
+        put(&op->out, e, gelu_of(get(&op->pre, e), op->act));
     }
     return STATUS_OK;
 }

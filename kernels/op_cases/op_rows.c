@@ -176,6 +176,11 @@ static void describe_linear(struct op_case *c, const int64_t *s) {
     omit(c, OP_PLAIN, "bias");
 }
 
+static void describe_gelu(struct op_case *c, const int64_t *s) {
+    c->args.gelu.act = has(c, OP_ALT) ? ACTIVATION_QUICK_GELU : ACTIVATION_GELU;
+    op_add_operands(c);
+}
+
 static void describe_linear_bwd(struct op_case *c, const int64_t *s) {
     c->args.linear_bwd.act = act_of(c);
     op_add_operands(c);
@@ -334,6 +339,7 @@ const struct op_row op_rows[] = {
     {ROW(global_avgpool, "NHWC")},
     {ROW(global_avgpool_bwd, "NHWC"), .forward = "global_avgpool"},
     {ROW(linear, "MIO"), .describe = describe_linear},
+    {ROW(gelu, "MO"), .describe = describe_gelu},
     {ROW(linear_bwd, "MIO"), .describe = describe_linear_bwd, .forward = "linear"},
     {ROW(matmul, "MN"), .describe = describe_matmul},
     {ROW(embedding, "NTDVP"), .describe = describe_captions},

@@ -107,11 +107,17 @@ create_tower(struct bench_tower *t, const struct bench_step *b, struct error *er
     t->feature_count = o->tower == STEP_IMAGE ? m.vit.dim : m.text.dim;
     m.image.training = true;
     TRY(params_create(&t->params, err));
+    const enum blocks_keep keep = blocks_keep_of(false, t->dev->stream == NULL);
     if (o->tower == STEP_IMAGE && m.vit.layers > 0) {
-        return vit_create(&t->vit, t->params, &m.vit, err);
+        TRY(vit_create(&t->vit, t->params, &m.vit, err));
+        vit_set_backward(t->vit, 0, keep);
+    } else if (o->tower == STEP_IMAGE) {
+        TRY(resnet_create(&t->image, t->params, &m.image, err));
+    } else {
+        TRY(transformer_create(&t->text, t->params, &m.text, err));
+        transformer_set_backward(t->text, 0, keep);
     }
-    return o->tower == STEP_IMAGE ? resnet_create(&t->image, t->params, &m.image, err)
-                                  : transformer_create(&t->text, t->params, &m.text, err);
+    return STATUS_OK;
 }
 
 static enum status open_tower(struct bench_tower *t, struct bench_step *b, struct error *err) {

@@ -1,9 +1,10 @@
 /*
  * What the blocks are made of and where their activations lie; blocks_pass.c computes.
  *
- * In training each block keeps what its backward pass reads, or only what is read after it, if the
- * pass makes the rest again. Without training all blocks share one set,
- * and the running activation goes back and forth between two buffers.
+ * In training each block keeps what its backward pass reads, as far as that pass does not make it
+ * again (enum blocks_keep). What is made again lies in scratch that the backward pass has anyway:
+ * outputs of norms before attention in dffn, hidden activations in dpre. Without training all
+ * blocks share one set, and the running activation goes back and forth between two buffers.
  */
 #include "train/model/blocks.h"
 
@@ -183,9 +184,9 @@ fail:
     RETURN_CREATED(s, out, b, blocks_destroy);
 }
 
-void blocks_set_backward(struct blocks *b, int32_t frozen, bool recompute) {
+void blocks_set_backward(struct blocks *b, int32_t frozen, enum blocks_keep keep) {
     b->frozen = frozen;
-    b->recompute = recompute && b->opt.training;
+    b->keep = b->opt.training ? keep : BLOCKS_KEEP_ALL;
 }
 
 void blocks_destroy(struct blocks *b) {
@@ -247,9 +248,30 @@ static void place_block(struct blocks *b,
             place_statistics(&b->norms[k], c, dt, r);
         }
     }
-    l->h = carve_take(c, tensor_2d(NULL, dt, r, o->dim));
     l->pre = carve_take(c, tensor_2d(NULL, dt, r, o->ffn_dim));
-    l->hidden = carve_take(c, tensor_2d(NULL, dt, r, o->ffn_dim));
+    if (b->keep == BLOCKS_KEEP_ALL) {
+        l->h = carve_take(c, tensor_2d(NULL, dt, r, o->dim));
+        l->hidden = carve_take(c, tensor_2d(NULL, dt, r, o->ffn_dim));
+    } else {
+        l->h = first_rows(b->list[0].h, r);
+        l->hidden = first_rows(b->dpre, r);
+    }
+}
+
+static void place_backward(struct blocks *b, struct carve *scratch, enum dtype dt, int64_t m) {
+    const int64_t d = b->opt.dim;
+    const int64_t f = b->opt.ffn_dim;
+    for (int32_t i = 0; i < 3; i++) {
+        b->grad[i] = carve_take(scratch, tensor_2d(NULL, dt, m, d));
+    }
+    b->dffn = carve_take(scratch, tensor_2d(NULL, dt, m, f > d ? f : d));
+    b->dffn.shape[1] = f;
+    b->dpre = carve_take(scratch, tensor_2d(NULL, dt, m, f > 3 * d ? f : 3 * d));
+    b->dqkv = tensor_2d(b->dpre.data, dt, m, 3 * d);
+    b->dpre.shape[1] = f;
+    if (b->keep != BLOCKS_KEEP_ALL) {
+        b->list[0].h = carve_take(scratch, tensor_2d(NULL, dt, m, d));
+    }
 }
 
 void blocks_place(struct blocks *b,
@@ -262,39 +284,38 @@ void blocks_place(struct blocks *b,
     const struct tensor wide = tensor_2d(NULL, dtype, m, o->dim);
     struct carve *c = o->training ? kept : scratch;
     b->dev = dev;
+    if (o->training) {
+        place_backward(b, scratch, dtype, m);
+    }
+    const bool again = b->keep != BLOCKS_KEEP_ALL;
+    const struct tensor shared_x = tensor_2d(b->dffn.data, dtype, m, o->dim);
     norm_place(&b->norms[0], c, dtype, m, o->dim);
-    b->x = carve_take(c, wide);
+    b->x = again ? shared_x : carve_take(c, wide);
     struct tensor turn[2] = {b->x, b->x};
     struct tensor sums[2] = {b->norms[0].sum, b->norms[0].sum};
     if (!o->training) {
         turn[1] = carve_take(c, wide);
         sums[1] = carve_take(c, wide);
     }
-    struct carve *inner = b->recompute ? scratch : c;
+    struct carve *inner = b->keep == BLOCKS_KEEP_SUMS ? scratch : c;
     const struct carve shared = *inner; /* where every block starts that keeps nothing */
     size_t most = inner->used_bytes;
     for (int32_t i = 0; i < o->layers; i++) {
         struct block *l = &b->list[i];
-        if (!o->training || b->recompute) {
+        if (!o->training || b->keep == BLOCKS_KEEP_SUMS) {
             *inner = shared;
         }
         place_block(b, i, sums, inner, c, dtype);
         if (blocks_is_narrow(b, i)) {
             l->x = carve_take(kept, tensor_2d(NULL, dtype, o->max_batch, o->dim));
+        } else if (again && i + 1 < o->layers) {
+            l->x = shared_x;
         } else {
             l->x = o->training ? carve_take(c, wide) : turn[(i + 1) % 2];
         }
         most = inner->used_bytes > most ? inner->used_bytes : most;
     }
     inner->used_bytes = most;
-    if (o->training) {
-        for (int32_t i = 0; i < 3; i++) {
-            b->grad[i] = carve_take(scratch, wide);
-        }
-        b->dffn = carve_take(scratch, tensor_2d(NULL, dtype, m, o->ffn_dim));
-        b->dpre = carve_take(scratch, tensor_2d(NULL, dtype, m, o->ffn_dim));
-        b->dqkv = carve_take(scratch, tensor_2d(NULL, dtype, m, 3 * (int64_t)o->dim));
-    }
 }
 
 struct tensor blocks_input(const struct blocks *b, int64_t rows) {

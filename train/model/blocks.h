@@ -71,9 +71,21 @@ enum status blocks_create(struct blocks **out,
                           struct error *err);
 void blocks_destroy(struct blocks *b); /* accepts NULL */
 
-/* frozen 1 + k: nothing before block k has a gradient; 0, the default: all has. Before placement.
- */
-void blocks_set_backward(struct blocks *b, int32_t frozen, bool recompute);
+/* What forward keeps of each block for the backward pass, of M D numbers (F 4 D): all 16; those 10
+ * that need no matrix product, where the backward pass makes norms and GELUs again (the device has
+ * the operator gelu); or 1 (post-norm and pre-norm alike the input's sum), where it computes the
+ * whole block again. The same numbers come of all three. */
+enum blocks_keep { BLOCKS_KEEP_ALL, BLOCKS_KEEP_PRODUCTS, BLOCKS_KEEP_SUMS };
+
+/* What models choose: recompute: SUMS; else in host memory PRODUCTS, on a GPU, where passes over
+ * memory cost more of a step, ALL. */
+static inline enum blocks_keep blocks_keep_of(bool recompute, bool host_memory) {
+    return recompute ? BLOCKS_KEEP_SUMS : host_memory ? BLOCKS_KEEP_PRODUCTS : BLOCKS_KEEP_ALL;
+}
+
+/* frozen 1 + k: nothing before block k has a gradient; 0, the default: all has. keep is ALL by
+ * default. Before placement. */
+void blocks_set_backward(struct blocks *b, int32_t frozen, enum blocks_keep keep);
 
 /* As resnet_place. */
 void blocks_place(struct blocks *b,

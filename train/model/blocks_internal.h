@@ -25,23 +25,23 @@ struct block {
     struct tensor skipped;  /* (R, D) rows of the skip; only in a narrow block */
     struct tensor h;        /* (R, D) into the FFN */
     struct tensor pre;      /* (R, F) before the activation */
-    struct tensor hidden;   /* (R, F) after it */
+    struct tensor hidden;   /* (R, F) after it; dpre where it is made again, as h and x are */
     struct tensor x;        /* (R, D) out of norm 2i + 2 */
 };
 
 struct blocks {
     struct params *params;
     struct blocks_options opt;
-    int32_t frozen; /* of blocks_set_backward */
-    bool recompute;
-    struct device *dev; /* NULL before placement */
+    int32_t frozen;        /* of blocks_set_backward */
+    enum blocks_keep keep; /* ALL unless training */
+    struct device *dev;    /* NULL before placement */
     struct block *list;
     struct norm *norms; /* 2L + 1 */
 
     struct tensor x;          /* (M, D) out of norm 0 */
     struct tensor grad[3];    /* (M, D) scratch of the backward pass */
     struct tensor dffn, dpre; /* (M, F) */
-    struct tensor dqkv;       /* (M, 3D) */
+    struct tensor dqkv;       /* (M, 3D), in place of dpre */
 };
 
 static inline bool blocks_post_norm(const struct blocks *b) {

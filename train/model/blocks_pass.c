@@ -157,6 +157,22 @@ static enum status block_forward(const struct pass *p,
     return norm(p, 2 * i + 2, first_rows(l->x, r), skip, err);
 }
 
+/* Norm k, which has run, once more. */
+static enum status
+norm_again(const struct pass *p, int32_t k, struct tensor out, struct error *err) {
+    return norm_forward(&p->b->norms[k], p->dev, p->b->params, out, NOT_WANTED, p->b->opt.eps, err);
+}
+
+/* x (M, D), what attention of block i reads, if it has not been kept */
+static enum status
+input_again(const struct pass *p, int32_t i, struct tensor x, struct error *err) {
+    if (p->b->keep == BLOCKS_KEEP_ALL) {
+        return STATUS_OK;
+    }
+    TRY(norm_again(p, 2 * i, x, err));
+    return i == 0 && drops(p) && blocks_post_norm(p->b) ? drop(p, x, x, 0, err) : STATUS_OK;
+}
+
 enum status blocks_forward(struct blocks *b,
                            struct tensor *out,
                            const struct blocks_batch *batch,
@@ -265,6 +281,11 @@ ffn_backward(const struct pass *p, int32_t i, struct chain *c, struct error *err
     }
     const struct linear_bwd lin2 = {
         .din = first_rows(p->b->dffn, r), .dout = df, .in = first_rows(l->hidden, r)};
+    if (p->b->keep == BLOCKS_KEEP_PRODUCTS) {
+        const struct gelu gelu = {lin2.in, first_rows(l->pre, r), p->b->opt.act};
+        TRY(p->ops->gelu(p->dev, &gelu, err));
+        TRY(norm_again(p, 2 * i + 1, first_rows(l->h, r), err));
+    }
     TRY(linear_backward(p, &l->lin2, lin2, err));
     const bool post = blocks_post_norm(p->b);
     c->branch = post ? dsum : spare;
@@ -358,12 +379,16 @@ enum status blocks_backward(struct blocks *b,
     for (int32_t i = b->opt.layers - 1; i >= first; i--) {
         const struct tensor x = first_rows(i > 0 ? b->list[i - 1].x : b->x, batch->rows);
         struct tensor skip = post ? x : first_rows(b->norms[2 * i].sum, batch->rows);
-        TRY(b->recompute ? block_forward(&p, i, x, &skip, err) : STATUS_OK);
+        if (b->keep == BLOCKS_KEEP_SUMS) {
+            TRY(input_again(&p, i, x, err));
+            TRY(block_forward(&p, i, x, &skip, err));
+        }
         TRY(ffn_backward(&p, i, &c, err));
         /* Pre-norm the norm before it was block i + 1's first tensor. */
         const int32_t done =
             i + 1 < b->opt.layers ? b->list[i + 1].first : b->norms[2 * i + 2].gamma;
         TRY(post ? STATUS_OK : gradients_final(sums, done, err));
+        TRY(input_again(&p, i, x, err));
         TRY(mix_backward(&p, i, x, &c, err));
         TRY(post ? gradients_final(sums, b->list[i].first, err) : STATUS_OK);
     }

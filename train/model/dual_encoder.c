@@ -115,8 +115,9 @@ static enum status add_parameters(struct dual_encoder *m, struct error *err) {
 }
 
 /* The towers know from which block on they train; the table, which tensors. */
-static enum status apply_tuning(struct dual_encoder *m, struct error *err) {
+static enum status apply_tuning(struct dual_encoder *m, bool host_memory, struct error *err) {
     const struct tuning *t = &m->opt.tuning;
+    const enum blocks_keep keep = blocks_keep_of(m->opt.recompute, host_memory);
     int32_t frozen[TUNING_SIDES];
     FAIL_IF(m->image.resnet != NULL && t->lock[TUNING_IMAGE] > 2, err, STATUS_USAGE,
             "--lock-image %d: a resnet is locked whole (0), or but for the projection (1)",
@@ -125,9 +126,9 @@ static enum status apply_tuning(struct dual_encoder *m, struct error *err) {
             "--lock-image 0 and --lock-text 0 leave nothing to train");
     TRY(tuning_apply(m->e.params, frozen, t, err));
     if (m->image.vit != NULL) {
-        vit_set_backward(m->image.vit, frozen[TUNING_IMAGE], m->opt.recompute);
+        vit_set_backward(m->image.vit, frozen[TUNING_IMAGE], keep);
     }
-    transformer_set_backward(m->text, frozen[TUNING_TEXT], m->opt.recompute);
+    transformer_set_backward(m->text, frozen[TUNING_TEXT], keep);
     return STATUS_OK;
 }
 
@@ -161,7 +162,7 @@ static enum status describe(struct dual_encoder **out,
     m->opt.text.training = opt->training && !frozen[TUNING_TEXT];
     m->image_head.fixed_bias = m->text_head.fixed_bias = opt->no_projection_bias;
     TRY_OR_FAIL(s, add_parameters(m, err));
-    TRY_OR_FAIL(s, apply_tuning(m, err));
+    TRY_OR_FAIL(s, apply_tuning(m, host_memory, err));
     place(m, &used);
     encoder_plan(&m->e, &used, host_memory);
 fail:

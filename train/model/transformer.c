@@ -118,9 +118,9 @@ void transformer_destroy(struct transformer *t) {
     free(t);
 }
 
-void transformer_set_backward(struct transformer *t, int32_t frozen, bool recompute) {
+void transformer_set_backward(struct transformer *t, int32_t frozen, enum blocks_keep keep) {
     t->frozen = frozen;
-    blocks_set_backward(t->blocks, frozen, recompute);
+    blocks_set_backward(t->blocks, frozen, keep);
 }
 
 void transformer_place(struct transformer *t,

@@ -25,6 +25,7 @@
 
 #include "formats/base/status.h"
 #include "kernels/ops.h"
+#include "train/model/blocks.h"
 #include "train/model/carve.h"
 #include "train/model/gradients.h"
 #include "train/model/params.h"
@@ -79,7 +80,7 @@ enum status transformer_create(struct transformer **out,
 void transformer_destroy(struct transformer *t); /* accepts NULL */
 
 /* As vit_set_backward. */
-void transformer_set_backward(struct transformer *t, int32_t frozen, bool recompute);
+void transformer_set_backward(struct transformer *t, int32_t frozen, enum blocks_keep keep);
 
 /* As resnet_place. */
 void transformer_place(struct transformer *t,

@@ -119,7 +119,7 @@ static enum status describe(struct view_encoder **out,
     TRY_OR_FAIL(s, params_set_prefix(m->e.params, "image.", err));
     TRY_OR_FAIL(s, image_tower_create(&m->image, m->e.params, &m->opt.image, &m->opt.vit, err));
     if (m->image.vit != NULL) {
-        vit_set_backward(m->image.vit, 0, opt->recompute);
+        vit_set_backward(m->image.vit, 0, blocks_keep_of(opt->recompute, host_memory));
     }
     TRY_OR_FAIL(s, params_set_prefix(m->e.params, "", err));
     m->feature_count = image_tower_feature_count(&m->image);

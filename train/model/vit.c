@@ -135,9 +135,9 @@ void vit_destroy(struct vit *v) {
     free(v);
 }
 
-void vit_set_backward(struct vit *v, int32_t frozen, bool recompute) {
+void vit_set_backward(struct vit *v, int32_t frozen, enum blocks_keep keep) {
     v->frozen = frozen;
-    blocks_set_backward(v->blocks, frozen, recompute);
+    blocks_set_backward(v->blocks, frozen, keep);
 }
 
 /* ---- memory ---- */

@@ -24,6 +24,7 @@
 #include "formats/base/image_norm.h"
 #include "formats/base/status.h"
 #include "kernels/ops.h"
+#include "train/model/blocks.h"
 #include "train/model/carve.h"
 #include "train/model/gradients.h"
 #include "train/model/params.h"
@@ -77,7 +78,7 @@ void vit_destroy(struct vit *v); /* accepts NULL */
 int32_t vit_feature_count(const struct vit *v); /* D */
 
 /* As blocks_set_backward; what comes before the blocks is before block 0. */
-void vit_set_backward(struct vit *v, int32_t frozen, bool recompute);
+void vit_set_backward(struct vit *v, int32_t frozen, enum blocks_keep keep);
 
 /* As resnet_place. */
 void vit_place(struct vit *v,
