@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -216,9 +217,15 @@ def _draw_series(axes: Any, item: Item) -> None:
             if "low" in s:
                 axes.fill_between(s["x"], s["low"], s["high"], color=line.get_color(), alpha=0.2)
     _scale(axes, item)
-    axes.set_title(item["title"], fontsize="medium", wrap=True)
-    if count > 1 or item["series"][0]["name"]:
-        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, frameon=False)
+    if _named(item):
+        height = axes.get_position().height * axes.figure.get_figheight()
+        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.5 / height), ncols=2, frameon=False)
+
+
+def _named(item: Item) -> int:
+    """How many lines have a name in the legend."""
+    series = item.get("series", [])
+    return len(series) if len(series) > 1 or series and series[0]["name"] else 0
 
 
 def _draw_map(axes: Any, item: Item) -> None:
@@ -227,7 +234,22 @@ def _draw_map(axes: Any, item: Item) -> None:
     image = axes.imshow(item["rows"], extent=item["extent"], vmin=low, vmax=high, aspect="auto", origin="upper")
     axes.figure.colorbar(image, ax=axes, label=item.get("unit", ""))
     _scale(axes, item)
-    axes.set_title(item["title"], fontsize="medium", wrap=True)
+
+
+_WIDTH, _HEIGHT = 8, 5  # of a figure, or one of several, in inches
+
+
+def _axes(figure: Any, item: Item, column: int, row: int) -> Any:
+    """Where a figure is drawn: below its title, above its legend. Room is reckoned, as measuring it (matplotlib's constrained
+    layout) takes as long as all the drawing."""
+    width, height = figure.get_size_inches()
+    title = textwrap.wrap(item["title"], 85)
+    above, below = 0.2 + 0.22 * len(title), 0.6 + 0.22 * -(-_named(item) // 2)
+    axes = figure.add_axes((  # left, bottom, width, height
+        (column * _WIDTH + 0.9) / width, 1 - ((row + 1) * _HEIGHT - below) / height,
+        (_WIDTH - 1.1) / width, (_HEIGHT - above - below) / height))
+    axes.set_title("\n".join(title), fontsize="medium")
+    return axes
 
 
 def _draw(item: Item) -> Any:
@@ -239,9 +261,9 @@ def _draw(item: Item) -> Any:
     figures = study.load("matplotlib.figure")
     columns = min(2, len(parts))
     rows = -(-len(parts) // columns)
-    out = figures.Figure(figsize=(8 * columns, 5 * rows), layout="constrained")
+    out = figures.Figure(figsize=(_WIDTH * columns, _HEIGHT * rows))
     for i, part in enumerate(parts):
-        axes = out.add_subplot(rows, columns, i + 1)
+        axes = _axes(out, part, i % columns, i // columns)
         (_draw_map if part["kind"] == "map" else _draw_series)(axes, part)
     return out
 
@@ -265,7 +287,6 @@ def _figures(stem: str, sections: list[Section], program: str) -> dict[str, byte
     for figure in filter(None, [_draw(item) for section in sections for item in section.items]):
         number = len(out) // 2 + 1
         out[f"{stem}-{number}.svg"] = _saved(figure, "svg")
-        figure.set_layout_engine("none")  # what the first drawing has placed stays there; placing takes half of the time
         out[f"{stem}-{number}.png"] = _saved(figure, "png")
     return out
 
