@@ -1,6 +1,6 @@
 /*
- * The first piece is requested alone: its answer has the size, and leads to where the hub redirects
- * the others. Then AHEAD pieces are requested at a time.
+ * The first piece is requested alone, and is small: its answer has the size, and leads to where the
+ * hub redirects the others. Then AHEAD pieces are requested at a time.
  *
  *     head: the reader takes from it     tail: requested next
  *       v                                  v
@@ -20,6 +20,7 @@
 
 enum {
     AHEAD = 4,
+    FIRST_BYTES = 1 << 20,
     PIECE_BYTES = 8 << 20,
     WAIT_MS = 100,
     MAX_TRIES = 10,  /* in a row that bring nothing */
@@ -203,18 +204,24 @@ static void begin(struct piece *p) {
 
 /* ---- the thread ----------------------------------------------------------------------------- */
 
+/* Where a piece begins in the file. */
+static uint64_t offset_of(const struct http_stream *s, uint64_t piece) {
+    return s->begin_bytes + (piece == 0 ? 0 : FIRST_BYTES + (piece - 1) * PIECE_BYTES);
+}
+
 /* The next piece, if there is room for it; NULL: none now. */
 static struct piece *take_piece(struct http_stream *s) {
     struct piece *p = NULL;
     pthread_mutex_lock(&s->mutex);
-    const uint64_t offset = s->begin_bytes + s->tail * PIECE_BYTES;
+    const uint64_t offset = offset_of(s, s->tail);
+    const size_t most = s->tail == 0 ? FIRST_BYTES : PIECE_BYTES;
     const bool first_done = s->tail > 0 && (s->head > 0 || s->pieces[0].done);
     const bool more = first_done && !s->head_only && offset < s->size_bytes;
     if (s->status == STATUS_OK && s->tail - s->head < AHEAD && (s->tail == 0 || more)) {
         p = &s->pieces[s->tail++ % AHEAD];
-        const uint64_t left = s->known ? s->size_bytes - offset : PIECE_BYTES;
+        const uint64_t left = s->known ? s->size_bytes - offset : most;
         *p = (struct piece){.stream = s, .offset = offset, .data = p->data};
-        p->size_bytes = s->head_only ? 1 : left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
+        p->size_bytes = s->head_only ? 1 : left < most ? (size_t)left : most;
     }
     pthread_mutex_unlock(&s->mutex);
     return p;
@@ -262,7 +269,7 @@ enum status http_stream_read(struct http_stream *s,
     struct piece *p = &s->pieces[s->head % AHEAD];
     *got = 0;
     pthread_mutex_lock(&s->mutex);
-    const bool ended = s->known && s->begin_bytes + s->head * PIECE_BYTES >= s->size_bytes;
+    const bool ended = s->known && offset_of(s, s->head) >= s->size_bytes;
     const bool ready = s->head < s->tail && p->done;
     if (!ended && !ready && s->status == STATUS_OK) {
         clock_wait_ms(&s->changed, &s->mutex, WAIT_MS);
@@ -398,8 +405,8 @@ http_stream_measure(double *bytes_per_s, const char *text, bool (*stop)(void), s
     while (status >= STATUS_OK && got > 0 && read_bytes < (uint64_t)AHEAD * PIECE_BYTES) {
         status = stop != NULL && stop() ? error_set(err, STATUS_INTERRUPTED, "stopped on request")
                                         : http_stream_read(s, buffer, BUFFER_BYTES, &got, err);
-        if (status == STATUS_OK && read_bytes == 0 && http_stream_size(s) > PIECE_BYTES) {
-            untimed_bytes = PIECE_BYTES; /* which came alone, after names and keys were exchanged */
+        if (status == STATUS_OK && read_bytes == 0 && http_stream_size(s) > FIRST_BYTES) {
+            untimed_bytes = FIRST_BYTES; /* which came alone, after names and keys were exchanged */
             begin_ns = clock_now_ns();
         }
         read_bytes += status == STATUS_OK ? got : 0;

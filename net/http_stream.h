@@ -47,7 +47,7 @@ enum status
 http_stream_identity(uint64_t *size_bytes, uint64_t *hash, const char *text, struct error *err);
 
 /* Reads the first up to 32 MiB of a file and throws them away: how many bytes a second came, once
- * the first 8 MiB were there if it has more. Polls `stop` (may be NULL). Returns OK, INTERRUPTED or
+ * the first MiB was there if it has more. Polls `stop` (may be NULL). Returns OK, INTERRUPTED or
  * a failure as above. */
 enum status
 http_stream_measure(double *bytes_per_s, const char *text, bool (*stop)(void), struct error *err);
