@@ -60,7 +60,7 @@ killed() { # killed DIR COMMAND...: kills it after a random time, until it ends 
     while [ "$kill_count" -lt "$kills" ]; do
         "${@:2}" --resume 2>/dev/null &
         pid=$!
-        sleep "0.$(printf %03d $((RANDOM % 300)))"
+        sleep "$((RANDOM % 2)).$(printf %03d $((RANDOM % 1000)))"
         kill -KILL $pid 2>/dev/null && kill_count=$((kill_count + 1))
         wait $pid 2>/dev/null && return
         true
