@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "formats/base/clock.h"
 #include "formats/base/hash.h"
@@ -46,6 +47,7 @@ struct http_stream {
     char url[HTTP_MAX_URL_BYTES];
     struct location *location;
     struct http *http;
+    bool allow_private; /* its option */
     bool head_only;
     uint64_t begin_bytes; /* where the first piece begins */
     size_t taken_bytes;   /* the reader's: of the first piece */
@@ -62,11 +64,15 @@ struct http_stream {
     struct piece pieces[AHEAD];
 };
 
-/* Buffers of streams that were closed, for the next ones: new memory costs as much as a copy. */
+/* Of streams that were closed, for the next ones: buffers, because new memory costs as much as a
+ * copy, and connections. */
 static struct {
     pthread_mutex_t mutex;
     uint8_t *data[AHEAD];
     size_t count;
+    struct http *http;  /* NULL: none */
+    bool allow_private; /* its option */
+    pid_t process;      /* that opened its connections, which no child of a fork may use */
 } spare = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static uint8_t *take_buffer(void) {
@@ -84,6 +90,28 @@ static void give_buffer(uint8_t *data) {
     }
     pthread_mutex_unlock(&spare.mutex);
     free(data);
+}
+
+/* NULL: none that has these rules. */
+static struct http *take_http(bool allow_private) {
+    pthread_mutex_lock(&spare.mutex);
+    const bool usable = spare.process == getpid() && spare.allow_private == allow_private;
+    struct http *h = usable ? spare.http : NULL;
+    spare.http = usable ? NULL : spare.http;
+    pthread_mutex_unlock(&spare.mutex);
+    return h;
+}
+
+static void give_http(struct http *h, bool allow_private) {
+    pthread_mutex_lock(&spare.mutex);
+    if (h != NULL && spare.http == NULL && http_pending(h) == 0) {
+        spare.http = h;
+        spare.allow_private = allow_private;
+        spare.process = getpid();
+        h = NULL;
+    }
+    pthread_mutex_unlock(&spare.mutex);
+    http_destroy(h);
 }
 
 static const char replaced[] = "was replaced at the server while it was read";
@@ -333,12 +361,13 @@ static enum status open_stream(struct http_stream **out,
     opt.max_connections = opt.max_connections_per_host = AHEAD;
     opt.total_timeout_ms = 120000;
     opt.allow_named = opt.keep_https = true;
-    opt.allow_private = location_allows_private();
+    opt.allow_private = s->allow_private = location_allows_private();
     opt.user_agent = "ccstream/" CCSTREAM_VERSION " (ccpack)";
     enum status status = s->text != NULL ? location_create(&s->location, text, NULL, err)
                                          : error_set(err, STATUS_NOMEM, "out of memory for a URL");
     THEN(status, location_file_url(s->location, s->url, err));
-    THEN(status, http_create(&s->http, &opt, err));
+    s->http = take_http(s->allow_private);
+    THEN(status, s->http != NULL ? STATUS_OK : http_create(&s->http, &opt, err));
     if (status == STATUS_OK) {
         s->started = pthread_create(&s->thread, NULL, stream_main, s) == 0;
         status = s->started ? status : error_set(err, STATUS_NOMEM, "cannot start a thread");
@@ -364,7 +393,7 @@ void http_stream_close(struct http_stream *s) {
         http_wake(s->http);
         pthread_join(s->thread, NULL);
     }
-    http_destroy(s->http);
+    give_http(s->http, s->allow_private);
     location_destroy(s->location);
     for (size_t i = 0; i < AHEAD; i++) {
         give_buffer(s->pieces[i].data);

@@ -5,7 +5,7 @@
  *
  * Threading : single-owner; requests run on a thread of its own.
  * Untrusted : the server. Which addresses it may lead to is in net/README.md.
- * Memory    : 32 MiB, which a process keeps for its next stream.
+ * Memory    : 32 MiB, which a process keeps for its next stream, with connections.
  */
 #ifndef NET_HTTP_STREAM_H
 #define NET_HTTP_STREAM_H
