@@ -284,6 +284,29 @@ open(p, "wb").write(b)'
 expect 65 "$BIN/ccdump" verify newer
 has out.txt "version 9, this program reads version 2"
 
+# At a server a column is read by its name; nothing is written there.
+"$python" "$SRC/tests/net/fault_server.py" . >port.txt 2>server.txt &
+server=$!
+until [ "$(wc -l <port.txt)" -ge 1 ] || ! kill -0 $server; do sleep 0.05; done
+url=http://127.0.0.1:$(head -n 1 port.txt)/whole
+"$python" - "$url" <<'END'
+import sys
+import numpy
+import ccstream
+
+here, there = ccstream.Dataset("whole"), ccstream.Dataset(sys.argv[1])
+for name in ("teacher", "score"):
+    a, b = here.column(name), there.column(name)
+    assert (a[[5, 8, 16]] == b[[5, 8, 16]]).all() and (a.values == b.values).all() and a.hash == b.hash
+assert there.column("long").captions(5) == here.column("long").captions(5)
+with ccstream.DataLoader(there, batch_size=20, image_size=8, columns=["teacher"], captions=False, num_threads=1) as dl:
+    for b in dl:
+        assert (b.columns["teacher"] == here.column("teacher")[numpy.asarray(b["id"])]).all()
+END
+expect_message 64 "a dataset at a server is read-only" "$BIN/ccpack" attach "$url" feats.npy --as other
+expect_message 64 "a dataset at a server is read-only" "$BIN/ccpack" detach "$url" teacher
+kill $server
+
 # Killed at any moment, an attach leaves the column as it was, or as it becomes.
 cat >kill.py <<'END'
 import json, random, signal, subprocess, sys, time
