@@ -10,49 +10,12 @@
 
 /* What a resumed run may change: what affects no number, the schedule that is ahead of it, and
  * where its data are, whose fingerprint is checked. */
-static const char *const changeable[] = {"data",
-                                         "val",
-                                         "remap-state",
-                                         "on-full-disk",
-                                         "resume",
-                                         "eval-every",
-                                         "epochs",
-                                         "lr",
-                                         "min-lr",
-                                         "grad-checkpoint",
-                                         "image-lr",
-                                         "text-lr",
-                                         "checkpoint-every",
-                                         "keep-checkpoints",
-                                         "steps",
-                                         "json",
-                                         "quiet",
-                                         "device",
-                                         "state-memory",
-                                         "threads",
-                                         "loader-threads",
-                                         "zeroshot",
-                                         "knn",
-                                         "probe",
-                                         "patience",
-                                         "io-engine",
-                                         "nondeterministic",
-                                         "cuda-graph",
-                                         "autotune",
-                                         "plan-cache",
-                                         "dry-run",
-                                         "checkpoint-seconds",
-                                         "ranks",
-                                         "transport",
-                                         "rank-timeout",
-                                         "endpoint",
-                                         "instance-metadata",
-                                         "allow-private",
-                                         "cache",
-                                         "cache-size",
-                                         "report",
-                                         "tensorboard",
-                                         "progress"};
+static const char changeable[] =
+    " data val remap-state on-full-disk resume eval-every epochs lr min-lr grad-checkpoint "
+    "image-lr text-lr checkpoint-every keep-checkpoints steps json quiet device state-memory "
+    "threads loader-threads zeroshot knn probe patience io-engine nondeterministic cuda-graph "
+    "autotune plan-cache dry-run checkpoint-seconds ranks transport rank-timeout endpoint "
+    "instance-metadata allow-private cache cache-size report tensorboard progress ";
 
 /* Why the other options cannot change; a group's reason has no name. */
 static const struct {
@@ -117,11 +80,9 @@ enum status train_options_check_resumed(const struct cli_arguments *given,
     const struct cli_option *row;
     const char *group = "";
     for (size_t i = 0; (row = cli_row(train_program(), i)) != NULL; i++) {
-        bool allowed = !given->given[i];
+        const bool allowed =
+            !given->given[i] || strstr(changeable, cli_format(" %s ", row->name)) != NULL;
         group = row->group != NULL ? row->group : group;
-        for (size_t k = 0; !allowed && k < CLI_COUNT(changeable); k++) {
-            allowed = strcmp(row->name, changeable[k]) == 0;
-        }
         FAIL_IF(!allowed && !same_value(row, recorded, o), err, STATUS_USAGE,
                 "--%s cannot be changed by --resume: %s. To start a new run from "
                 "these weights: --init %s --data DIR --out NEW",

@@ -54,29 +54,16 @@ static enum status make_jpeg(struct byte_buffer *jpeg,
     return s;
 }
 
-enum status thumbnail_make(struct byte_buffer *out,
-                           struct image_decoder *decoder,
-                           int32_t most_px,
-                           const void *data,
-                           size_t size_bytes,
-                           struct error *err) {
-    static const char type[] = "data:image/jpeg;base64,";
-    struct byte_buffer jpeg;
-    byte_buffer_init(&jpeg, 0);
-    enum status s = make_jpeg(&jpeg, decoder, most_px, data, size_bytes, err);
-    THEN(s, byte_buffer_append(out, type, strlen(type), err));
-    THEN(s, base64_append(out, jpeg.data, jpeg.size_bytes, err));
-    byte_buffer_fini(&jpeg);
-    return s;
-}
-
 void thumbnail_write(struct json_writer *w,
                      struct image_decoder *decoder,
                      int32_t most_px,
                      const struct sample_facts *f,
                      const struct sample_content *content) {
+    static const char type[] = "data:image/jpeg;base64,";
+    struct byte_buffer jpeg;
     struct byte_buffer uri;
     struct error why = {0};
+    byte_buffer_init(&jpeg, 0);
     byte_buffer_init(&uri, 0);
     json_open_object(w, NULL);
     json_u64(w, "id", f->id);
@@ -85,11 +72,15 @@ void thumbnail_write(struct json_writer *w,
         json_string_n(w, NULL, content->captions[k].data, content->captions[k].size_bytes);
     }
     json_close_array(w);
-    if (thumbnail_make(&uri, decoder, most_px, content->image, f->image_bytes, &why) == STATUS_OK) {
+    enum status s = make_jpeg(&jpeg, decoder, most_px, content->image, f->image_bytes, &why);
+    THEN(s, byte_buffer_append(&uri, type, strlen(type), &why));
+    THEN(s, base64_append(&uri, jpeg.data, jpeg.size_bytes, &why));
+    if (s == STATUS_OK) {
         json_string_n(w, "thumbnail", (const char *)uri.data, uri.size_bytes);
     } else {
         json_string(w, "missing", why.text);
     }
     json_close_object(w);
+    byte_buffer_fini(&jpeg);
     byte_buffer_fini(&uri);
 }

@@ -12,17 +12,9 @@
 #include "formats/image/image_codec.h"
 #include "tools/inspect/input.h"
 
-/* Appends a data: URI of the image with a longer side of at most `most_px`; it is not enlarged.
- * Returns OK, NOMEM, LIMIT, or why it does not decode. */
-enum status thumbnail_make(struct byte_buffer *out,
-                           struct image_decoder *decoder,
-                           int32_t most_px,
-                           const void *data,
-                           size_t size_bytes,
-                           struct error *err);
-
-/* An element of an open array, or an object: the sample's "id", "captions", and "thumbnail", or
- * "missing": why there is none. */
+/* An element of an open array, or an object: the sample's "id", "captions", and "thumbnail", a
+ * data: URI with a longer side of at most `most_px`, not enlarged, or "missing": why there is none.
+ */
 void thumbnail_write(struct json_writer *w,
                      struct image_decoder *decoder,
                      int32_t most_px,
