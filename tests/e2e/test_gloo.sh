@@ -34,10 +34,10 @@ cmp one/last bare/last || fail "without MPI ranks end in other bytes"
 grep -q libgloo opened.* || fail "no Gloo: $(ls opened.*)"
 grep libmpi opened.* && fail "MPI is looked for"
 
+gloo 3 $train -q $options --epochs 2 --out g3
 if command -v mpirun >/dev/null && [ -e "$BIN/libccstream_mpi.so" ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     mpi="mpirun --oversubscribe --bind-to none -n 3"
-    gloo 3 $train -q $options --epochs 2 --out g3
     $mpi $train -q $options --epochs 2 --out m3 </dev/null
     cmp g3/last m3/last || fail "3 ranks over Gloo end in other bytes than over MPI"
     $mpi $train -q $options --epochs 2 --out mg3 --transport gloo </dev/null
@@ -45,8 +45,31 @@ if command -v mpirun >/dev/null && [ -e "$BIN/libccstream_mpi.so" ]; then
     ${mpi% 3} 8 $train -q $eight --out m8 </dev/null
     cmp one8/last m8/last || fail "8 ranks over MPI end in other bytes than one"
 fi
-if command -v torchrun >/dev/null; then
-    torchrun --no-python --nproc-per-node 2 "$BIN/ccstream-train" -q $options --epochs 2 --out torchrun </dev/null
+# without_mpi COMMAND...: as on a machine without MPI's packages: its programs and libraries, and the module for it, are empty.
+without_mpi() {
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    unshare -rm bash -c 'for file in $(ldconfig -p | sed -n "s/.*=> //p" | grep -E "/(libmpi|libopen-|liboshmem|libpmix|libprrte)") \
+            "$0/libccstream_mpi.so" $(command -v mpirun mpiexec orterun orted prte); do
+            [ ! -e "$file" ] || mount --bind /dev/null "$file" || exit 1
+        done
+        if mpirun --version 2>/dev/null; then echo "mpirun is there"; exit 1; fi
+        exec "$@"' "$BIN" "$@"
+}
+torchrun=$(command -v torchrun "${CCSTREAM_PEERS:-/nowhere}/bin/torchrun" | head -n 1)
+if unshare -rm true 2>unshare.txt; then
+    export -f gloo
+    # shellcheck disable=SC2016
+    without_mpi bash -c 'gloo 2 "$@"' - $train -q $options --epochs 2 --steps 2 --out hidden || fail "with MPI hidden: $?"
+    # shellcheck disable=SC2016
+    without_mpi bash -c 'gloo 4 "$@"' - $train -q --resume hidden || fail "resuming with MPI hidden: $?"
+    cmp one/last hidden/last || fail "with MPI hidden ranks end in other bytes"
+    if [ -n "$torchrun" ]; then
+        without_mpi "$torchrun" --no-python --nproc-per-node 3 "$BIN/ccstream-train" -q $options --epochs 2 --steps 2 --out torchrun </dev/null
+        without_mpi "$torchrun" --no-python --nproc-per-node 3 "$BIN/ccstream-train" -q --resume torchrun </dev/null
+        cmp "$([ -d m3 ] && echo m3 || echo g3)/last" torchrun/last || fail "torchrun's ranks, with MPI hidden, end in other bytes"
+    fi
+elif [ -n "$torchrun" ]; then
+    "$torchrun" --no-python --nproc-per-node 2 "$BIN/ccstream-train" -q $options --epochs 2 --out torchrun </dev/null
     cmp one/last torchrun/last || fail "torchrun's ranks end in other bytes"
 fi
 
