@@ -48,6 +48,12 @@ cp alone/shows.sh alone/ccstream-report
 rm -f environment.txt
 hostile alone/ccdump show few.tar 0 --html page.html
 clean environment.txt "what writes a page"
+mkdir -p venv/lib/python3/site-packages/ccstream.scripts venv/bin # as pip installs a wheel that auditwheel has repaired
+cp alone/ccdump venv/lib/python3/site-packages/ccstream.scripts
+cp alone/shows.sh venv/bin/ccstream-report
+rm environment.txt
+hostile venv/lib/python3/site-packages/ccstream.scripts/ccdump show few.tar 0 --html page.html
+clean environment.txt "what writes a page of a wheel's ccdump"
 for program in "#!/nowhere/python3" ""; do # no interpreter, no program
     rm alone/ccstream-report
     [ -z "$program" ] || { echo "$program" >alone/ccstream-report && chmod +x alone/ccstream-report; }

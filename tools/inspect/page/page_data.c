@@ -26,12 +26,18 @@ static enum status no_program(const char *path, struct error *err) {
                      path);
 }
 
+/* Beside this program, or, where auditwheel has moved this one of a Python package, in the bin/ of
+ * its lib/pythonX/site-packages/ccstream.scripts/. */
+static bool find_program(char path[PATH_MAX_BYTES]) {
+    return module_file_find(path, PATH_MAX_BYTES, "ccstream-report", NULL) ||
+           (module_file_find(path, PATH_MAX_BYTES, "../ccstream.scripts/ccdump", NULL) &&
+            module_file_find(path, PATH_MAX_BYTES, "../../../../bin/ccstream-report", NULL));
+}
+
 enum status page_check(const char *path, bool force, struct error *err) {
     char program[PATH_MAX_BYTES];
     TRY(output_check_file(path, force, err));
-    return path == NULL || module_file_find(program, sizeof program, "ccstream-report", NULL)
-               ? STATUS_OK
-               : no_program(path, err);
+    return path == NULL || find_program(program) ? STATUS_OK : no_program(path, err);
 }
 
 enum status page_data_begin(struct page_data *d, const char *path, struct error *err) {
@@ -102,7 +108,7 @@ enum status page_data_write(struct page_data *d, struct error *err) {
     }
     FAIL_ERRNO_IF(lseek(file, 0, SEEK_SET) != 0 || dup2(file, STDIN_FILENO) < 0, err,
                   "%s: a file in memory", d->path);
-    if (module_file_find(program, sizeof program, "ccstream-report", NULL)) {
+    if (find_program(program)) {
         (void)execve(program, words, child_environment(false));
     }
     return no_program(d->path, err);
