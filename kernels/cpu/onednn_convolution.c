@@ -14,7 +14,6 @@ static void pass_fini(struct pass *p) {
     for (size_t i = 0; i < sizeof memories / sizeof memories[0]; i++) {
         (void)dnnl_memory_destroy(memories[i]);
     }
-    free(p->blocked);
     memset(p, 0, sizeof *p);
 }
 
@@ -41,24 +40,35 @@ static enum status make_geometry(struct geometry *g,
     return c->add ? onednn_adding(&g->how, err) : STATUS_OK;
 }
 
-static enum status fill_pass(struct pass *p,
+/* Weights are reordered at every call, so one place is enough for those of all convolutions. */
+static enum status fit_weights(struct onednn *o, descriptor_view blocked, struct error *err) {
+    const size_t size = (dnnl_memory_desc_get_size(blocked) + 63) / 64 * 64;
+    if (size > o->weights_bytes) {
+        free(o->weights);
+        o->weights_bytes = 0;
+        o->weights = aligned_alloc(64, size);
+        TRY_MEMORY(o->weights, err, "oneDNN: no memory for %zu bytes of weights", size);
+        o->weights_bytes = size;
+    }
+    return STATUS_OK;
+}
+
+static enum status fill_pass(struct onednn *o,
+                             struct pass *p,
                              enum conv_direction d,
                              const struct geometry *g,
                              const descriptor *our_weight,
                              dnnl_primitive_desc_t pd,
-                             dnnl_engine_t engine,
                              struct error *err) {
+    dnnl_engine_t engine = o->engine;
     const dnnl_query_t query =
         d == CONV_BACKWARD_WEIGHT ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
     descriptor_view blocked = dnnl_primitive_desc_query_md(pd, query, 0);
-    const size_t size = (dnnl_memory_desc_get_size(blocked) + 63) / 64 * 64;
-    p->blocked = aligned_alloc(64, size);
-    TRY_MEMORY(p->blocked, err, "oneDNN: no memory for %zu bytes of weights", size);
-    memset(p->blocked, 0, size);
+    TRY(fit_weights(o, blocked, err));
     TRY(onednn_check(dnnl_primitive_create(&p->primitive, pd), "making a convolution", err));
     TRY(onednn_memory(&p->src, view_of(&g->src), engine, NULL, err));
     TRY(onednn_memory(&p->dst, view_of(&g->dst), engine, NULL, err));
-    TRY(onednn_memory(&p->weight, blocked, engine, p->blocked, err));
+    TRY(onednn_memory(&p->weight, blocked, engine, NULL, err));
     TRY(onednn_memory(&p->our_weight, view_of(our_weight), engine, NULL, err));
     descriptor_view from = d == CONV_BACKWARD_WEIGHT ? blocked : view_of(our_weight);
     descriptor_view to = d == CONV_BACKWARD_WEIGHT ? view_of(our_weight) : blocked;
@@ -85,7 +95,7 @@ static enum status make_pass(struct onednn *o,
     THEN(s,
          onednn_check(make_primitive_desc(&pd, d, &g, o->engine), "describing a convolution", err));
     if (s == STATUS_OK) {
-        s = fill_pass(p, d, &g, &our_weight, pd, o->engine, err);
+        s = fill_pass(o, p, d, &g, &our_weight, pd, err);
         (void)dnnl_primitive_desc_destroy(pd);
     }
     (void)dnnl_primitive_attr_destroy(g.how);
@@ -158,6 +168,7 @@ enum status convolve(struct onednn *o, const struct convolution *c, struct error
     struct pass *p = NULL;
     TRY(find_pass(o, &p, c->direction, &c->shape, err));
     TRY(onednn_check(dnnl_memory_set_data_handle(p->our_weight, c->weight), "setting memory", err));
+    TRY(onednn_check(dnnl_memory_set_data_handle(p->weight, o->weights), "setting memory", err));
     TRY(to_ours ? STATUS_OK : run_reorder(o, p, false, err));
     TRY(run(o, p, argument_names[c->direction], c->src, c->dst, err));
     TRY(to_ours ? run_reorder(o, p, true, err) : STATUS_OK);
@@ -165,6 +176,7 @@ enum status convolve(struct onednn *o, const struct convolution *c, struct error
 }
 
 void onednn_convolutions_fini(struct onednn *o) {
+    free(o->weights);
     for (int32_t i = 0; i < o->count; i++) {
         for (int d = 0; d < CONV_DIRECTIONS; d++) {
             pass_fini(&o->entries[i]->passes[d]);

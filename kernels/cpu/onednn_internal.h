@@ -187,7 +187,6 @@ struct pass { /* one direction */
     dnnl_primitive_t primitive;
     dnnl_primitive_t reorder; /* ours -> oneDNN's, or back for CONV_BACKWARD_WEIGHT */
     dnnl_memory_t src, dst, weight, our_weight;
-    void *blocked; /* the weights in oneDNN's layout */
 };
 
 struct shape_entry {
@@ -212,6 +211,8 @@ struct onednn {
     struct product_entry products[ONEDNN_MAX_PRODUCTS];
     int32_t products_count;
     uint64_t calls;
+    void *weights; /* of the convolution that runs, in oneDNN's layout; for the largest so far */
+    size_t weights_bytes;
 };
 
 /* ---- shared helpers ---- */
