@@ -213,6 +213,15 @@ tr '{' '\n' <out.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < N
                  rms["clip32"] > rms["sogclr-332"]) }' || fail "normalizer: $(cat out.txt)"
 figures studies/normalizer normalizer 2
 
+# ---- coldstart: CLIP has no u; moments have an effect
+expect 0 "$BIN/ccstudy" coldstart --quick --json -o studies/coldstart
+cmp out.txt studies/coldstart/coldstart.json || fail "--json is not what the file has"
+tr '{' '\n' <out.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1) }
+    "start" in v { rows++; gained[v["loss"] v["start"]] = v["gained"] }
+    END { exit !(rows == 12 && gained["clipnothing"] == gained["clipstate"] && gained["clipnothing"] != gained["clipmoments"] &&
+                 gained["sogclrnothing"] != gained["sogclrstate"] && gained["sogclrmoments"] > 2) }' || fail "coldstart: $(cat out.txt)"
+figures studies/coldstart coldstart 3
+
 # ---- longtail: zeta finds the popularity of captions
 expect 0 "$BIN/ccstudy" longtail --quick --generic 0.5 --json -o studies/longtail
 cmp out.txt studies/longtail/longtail.json || fail "--json is not what the file has"

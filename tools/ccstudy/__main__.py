@@ -24,6 +24,7 @@ _COMMANDS = {
     "labels": "what labels would add: supervised towers, class collision: CURL, table 1",
     "negatives": "negatives with and without the anchor's class: DCL, figure 3-2",
     "normalizer": "error of log u against the exact normaliser over the batch",
+    "coldstart": "what --init loses without moments and u: TuneCLIP",
     "longtail": "NUCLR over SogCLR where many images share a caption",
     "table": "the table of a paper: losses x seeds x test sets, from one file",
 }
