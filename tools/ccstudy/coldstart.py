@@ -21,8 +21,8 @@ OPTIONS = [
     Option("epochs", "e", int, 20, "N", "epochs of CLIP that the model is trained with, at batch 128", 1, 10000),
     Option("tune", "", int, 5, "N", "epochs of tuning", 1, 1000),
     Option("recover", "", int, 5, "N", "epochs before these, with frozen weights", 1, 1000),
-    Option("batch", "b", int, 32, "B", "of tuning, a divisor of 128", 2, LARGEST),
-    Option("lr", "", float, 0.002, "RATE", "of tuning; half a cosine without warm-up, which is another remedy", 1e-6, 1),
+    Option("batch", "b", int, 32, "B", "batch size of tuning, a divisor of 128", 2, LARGEST),
+    Option("lr", "", float, 0.002, "RATE", "learning rate of tuning; it follows half a cosine without warm-up, which is another remedy", 1e-6, 1),
     Option("tau", "", float, 0.1, "X", "temperature of everything", 1e-3, 10),
 ]
 NOTES = [
