@@ -198,8 +198,9 @@ read_word(struct meet *m, const struct comm_peer *first, bool *done, struct erro
         m->peers[0] = *first;
         m->peers[0].pid = lives(first) ? first->pid : 0;
         const char *line = text;
-        for (int32_t r = 1; r < m->world && line != NULL; r++) {
-            line = strchr(line, '\n') + 1;
+        for (int32_t r = 1; r < m->world; r++) {
+            line += strcspn(line, "\n");
+            line += *line != '\0' ? 1 : 0;
             if (!parse_peer(&m->peers[r], line) || !of_this_host(&m->peers[r]) ||
                 m->peers[0].pid == 0) {
                 m->peers[r].pid = 0;
