@@ -1,5 +1,6 @@
 """open_clip's own training program on ccstream's data and losses (ccstream.open_clip): the loss of its WebDataset path, two ranks,
-accumulation, and a resumed run that ends as one that was not interrupted; tokenizers that do not fit a model."""
+accumulation, and a resumed run that ends as one that was not interrupted; tokenizers that do not fit a model. The same of FastCLIP's
+fork where FAST_CLIP names a clone of github.com/Optimization-AI/fast_clip, which no package index has."""
 
 import importlib.util
 import io
@@ -11,6 +12,7 @@ import sys
 import tarfile
 import types
 import unittest
+from functools import partial
 
 for name in ("torch", "open_clip_train", "pandas", "webdataset", "PIL"):  # pandas: of open_clip_train
     if importlib.util.find_spec(name) is None:
@@ -30,8 +32,8 @@ TEXTS = ("a red car in the street", "two dogs", "the sea at night, with a very l
 MODEL = {"embed_dim": 16, "vision_cfg": {"image_size": SIZE, "layers": 1, "width": 32, "patch_size": 16, "head_width": 16},
          "text_cfg": {"context_length": TOKENS, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}}
 DRIVER = """import sys
-import open_clip, torch
-open_clip.add_model_config("models")
+import importlib, torch
+importlib.import_module("fast_clip" if "fast_clip" in sys.argv else "open_clip").add_model_config("models")
 Parallel = torch.nn.parallel.DistributedDataParallel  # open_clip names a device, which torch refuses on CPUs
 torch.nn.parallel.DistributedDataParallel = lambda model, device_ids, **more: Parallel(model, **more)
 torch.set_num_threads(1)
@@ -75,7 +77,7 @@ class SameLossTest(unittest.TestCase):
         model.eval()
         tokenizer = open_clip.get_tokenizer("tiny")
         theirs = get_wds_dataset(arguments(), preprocess, False, tokenizer=tokenizer).dataloader
-        ours = plugin.Data(types.SimpleNamespace(augment="clip"), "d", arguments(), preprocess, False, tokenizer)
+        ours = plugin.Data(types.SimpleNamespace(augment="clip", program="open_clip"), "d", arguments(), preprocess, False, tokenizer)
         loss, steps = open_clip.ClipLoss(), 0
         with torch.no_grad():
             for (a, b), (c, d) in zip(theirs, ours, strict=True):
@@ -87,7 +89,7 @@ class SameLossTest(unittest.TestCase):
 
 
 class TrainingTest(unittest.TestCase):
-    def train(self, name, *more, ranks=1, epochs=2):
+    def train(self, name, *more, ranks=1, epochs=2, path=""):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -96,7 +98,8 @@ class TrainingTest(unittest.TestCase):
                    "--workers", "0", "--save-frequency", "1", "--lr-scheduler", "const", "--dist-backend", "gloo", *more]
         of_rank = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
                     "MASTER_PORT": str(port)} if ranks > 1 else {} for rank in range(ranks)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
+                       "PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])}
         running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**environment, **own})
                    for own in of_rank]
         for process in running:
@@ -134,6 +137,20 @@ class TrainingTest(unittest.TestCase):
         states = self.train("dcl", "--loss", "dcl", "--loss-option", "tau=0.1", ranks=2, epochs=1)
         self.assertEqual(states[1]["_extra_state"]["loss"], "dcl")
         self.assertEqual(len(self.train("clip", epochs=1)), 1)  # without --loss: no state
+
+    @unittest.skipUnless("FAST_CLIP" in os.environ, "FAST_CLIP names no clone")
+    def test_the_fork_of_fastclip(self):
+        path = os.pathsep.join(os.path.join(os.environ["FAST_CLIP"], folder) for folder in ("src", "src/training"))
+        run = partial(self.train, ranks=2, path=path)
+        for name, options in (("theirs", ["--fastclip", "--data_size", str(SAMPLES)]), ("ours", ["--loss", "sogclr"])):
+            options = ["--program", "fast_clip", *options]
+            whole = run(name, *options)
+            run(name + "-stopped", *options, epochs=1)
+            resumed = run(name + "-stopped", *options, "--resume", "latest")
+            for key, value in whole[0]["state_dict"].items():
+                self.assertTrue(torch.allclose(value, resumed[0]["state_dict"][key], atol=1e-6), key)
+            u = whole[0]["u_im"] if name == "theirs" else whole[1]["image.log_u"]
+            self.assertEqual((u != 0).sum(), SAMPLES)
 
 
 class TextTest(unittest.TestCase):
