@@ -478,7 +478,7 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
     what = "Mean and standard deviation over seeds" if seeds > 1 else "One seed, so without deviations"
     return [Section("", [*result["about"], f"{what}; percent."]),
             differences(result),
-            Section("Curves", [BANDS], [curves("Validation over epochs", axis(LABELS.get(result["metric"], result["metric"]), "%"), {
+            Section("Curves", [BANDS], [curves("Validation while training", axis(LABELS.get(result["metric"], result["metric"]), "%"), {
                 name: [_over_epochs(r) for r in row["runs"]] for name, row in result["rows"].items()}, epochs)]),
             Section("Chosen settings", ["By validation, with the first seed. Tests were not looked at."],
                     [table_item("", tried)] if tried.rows else []),
