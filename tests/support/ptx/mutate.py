@@ -58,14 +58,13 @@ def predicates(function):
 def shown_by(function, i):
     """The line whose access, branch taken or barrier needed shows that a fault here has an effect."""
     s = function.statements[i]
-    if s.op == "bar.sync" or MEMORY.match(s.op):
+    if s.op in ("bar.sync", "bra") or MEMORY.match(s.op):
         return s.line
     return next_access(function, i)
 
 
 def can_show(function, i, lines):
-    s = function.statements[i]
-    return shown_by(function, i) in lines and (s.op != "bra" or s.line in lines)
+    return shown_by(function, i) in lines and (function.statements[i].op != "bra" or next_access(function, i) in lines)
 
 
 def needless_barriers(modules, lines):
