@@ -87,7 +87,7 @@ struct index_run {
     struct file *journal;                 /* then index.journal */
     uint64_t journal_bytes;               /* of it, from an earlier process */
     size_t written;                       /* tars that may have a temporary index */
-    char temporary[FILE_TEMPORARY_BYTES]; /* its ending; ".tmp" if remote: it is found again */
+    char temporary[FILE_TEMPORARY_BYTES]; /* its ending; if remote not random: it is found again */
     uint64_t total_bytes;
     struct pack_budget budget;
     struct index_tar_counts counts;

@@ -48,7 +48,7 @@ cp alone/shows.sh alone/ccstream-report
 rm -f environment.txt
 hostile alone/ccdump show few.tar 0 --html page.html
 clean environment.txt "what writes a page"
-mkdir -p venv/lib/python3/site-packages/ccstream.scripts venv/bin # as pip installs a wheel that auditwheel has repaired
+mkdir -p venv/lib/python3/site-packages/ccstream.scripts venv/bin # the layout of a wheel that auditwheel has repaired
 cp alone/ccdump venv/lib/python3/site-packages/ccstream.scripts
 cp alone/shows.sh venv/bin/ccstream-report
 rm environment.txt

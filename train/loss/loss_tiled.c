@@ -41,8 +41,10 @@ bool loss_has_tiles(const struct loss *l, struct error *why) {
                          : l->row->carried != NULL ? "the order in which its chains walk contrasts"
                          : loss_carries(l)         ? "its samples beyond the batch"
                          : l->options.beta > 0.0   ? "its second sum of exponentials"
-                         : loss_rows_each(l) > 1   ? "--positives above 1"
-                                                   : NULL;
+                         : (l->row->reads & LOSS_BIT(LOSS_MARGIN)) != 0
+                             ? "its sum of squared hinges"
+                         : loss_rows_each(l) > 1 ? "--positives above 1"
+                                                 : NULL;
     if (reason != NULL) {
         (void)error_set(
             why, STATUS_UNSUPPORTED,
