@@ -1,7 +1,7 @@
 #!/bin/bash
 # By hand: a dataset at another implementation of S3, moto (pip install 'moto[server]'), under keys that need percent-encoding.
 #
-#   tests/net/prove_s3.sh BIN DATASET     BIN: folder of the programs; DATASET: below some 100 MB, as moto is slow
+#   tests/net/prove_s3.sh BIN DATASET     BIN: folder of the programs; DATASET: of several shards, below some 100 MB, as moto is slow
 #
 # It is verified, has the batches of the folder with and without a cache, a subset has the same files, and errors have moto's
 # codes. Signatures are tests/net/test_s3_signature.sh's: moto does not check them.
