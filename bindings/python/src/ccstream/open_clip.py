@@ -110,7 +110,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--loss-option", nargs="+", default=[])
     parser.add_argument("--program", choices=PROGRAMS, default="open_clip")
     own, rest = parser.parse_known_args(argv)
-    _, theirs, program = map(importlib.import_module, PROGRAMS[own.program])
+    modules: list[Any] = [importlib.import_module(name) for name in PROGRAMS[own.program][1:]]
+    theirs, program = modules
 
     def make(path: str, args: Any, preprocess: Any, is_train: bool, epoch: int = 0, tokenizer: Any = None) -> Data:
         return Data(own, path, args, preprocess, is_train, tokenizer)
