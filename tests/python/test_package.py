@@ -633,13 +633,16 @@ class LeakTest(unittest.TestCase):
 
     def check(self, use, blocks, mib):
         use()
-        (kernel, objects, memory) = self.held()
-        use()
-        (kernel_after, objects_after, memory_after) = self.held()
-        self.assertEqual(kernel, kernel_after)  # files and threads
-        self.assertLess(objects_after - objects, blocks)
+        grown = []
+        for _ in range(3):  # a leak is in each use; the interpreter's caches grow in some of the first
+            kernel, objects, memory = self.held()
+            use()
+            kernel_after, objects_after, memory_after = self.held()
+            self.assertEqual(kernel, kernel_after)  # files and threads
+            grown.append((objects_after - objects, memory_after - memory))
+        self.assertLess(min(g[0] for g in grown), blocks)
         if "libasan" not in os.environ.get("LD_PRELOAD", ""):  # which keeps what was freed
-            self.assertLess(memory_after - memory, mib)
+            self.assertLess(min(g[1] for g in grown), mib)
 
     def test_opens_and_closes_leave_nothing(self):
         def use():  # 20 loaders, each with 4 MiB of slots, half of them left to the collector
