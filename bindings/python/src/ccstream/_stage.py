@@ -19,8 +19,8 @@ class Stage:
     """Calls take and then work for one batch after the other, on a thread of its own, `room` of them ahead.
 
     take(seconds): the next item; TimeoutError: not yet; UsageError: too many batches are held, which is as good as not
-    yet. An exception of either ends the thread, and every later get() raises it. The thread refers only to
-    these functions.
+    yet. An exception of either ends the thread, and every later get() raises it. The thread holds no
+    reference but to these functions.
     """
 
     def __init__(self, take: Callable[[float], Any], work: Callable[[Any], Any], room: int):
