@@ -157,21 +157,21 @@ class message_reader {
 class trie_walk {
   public:
     trie_walk(const uint8_t *units, uint32_t count)
-        : units_(units), below_(count, unknown), matches_(count, 0) {
+        : units_(count), below_(count, unknown), matches_(count, 0) {
+        for (uint32_t i = 0; i < count; i++) {
+            units_[i] = load_u32(units + size_t{4} * i);
+        }
     }
 
     /* Whether no path from the root has a cycle, a leaf that is none, or too many matches. */
     bool sound() {
-        return !(unit(0) >> 31) && visit(0, 0, false);
+        return !(units_[0] >> 31) && visit(0, 0, false);
     }
 
   private:
     static constexpr uint8_t unknown = 255;
     static constexpr uint8_t entered = 254;
 
-    uint32_t unit(uint32_t i) const {
-        return load_u32(units_ + size_t{4} * i);
-    }
     static uint32_t offset(uint32_t u) {
         return (u >> 10) << ((u & (1u << 9)) >> 6);
     }
@@ -184,10 +184,10 @@ class trie_walk {
         if (depth > max_trie_depth) {
             return false;
         }
-        const uint32_t u = unit(i);
+        const uint32_t u = units_[i];
         const uint32_t base = i ^ offset(u);
         const bool ends = labelled && (u & (1u << 8));
-        if (ends && !(unit(base) >> 31)) {
+        if (ends && !(units_[base] >> 31)) {
             return false;
         }
         uint8_t longest = 0;
@@ -195,7 +195,7 @@ class trie_walk {
         below_[i] = entered;
         for (uint32_t label = 0; label < 256; label++) {
             const uint32_t next = base ^ label;
-            if ((unit(next) & 0x800000FFu) != label) {
+            if ((units_[next] & 0x800000FFu) != label) {
                 continue;
             }
             if (!visit(next, depth + 1, true)) {
@@ -209,7 +209,7 @@ class trie_walk {
         return matches_[i] <= max_matches;
     }
 
-    const uint8_t *units_;
+    std::vector<uint32_t> units_;
     std::vector<uint8_t> below_;
     std::vector<uint8_t> matches_;
 };
