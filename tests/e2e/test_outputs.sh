@@ -76,7 +76,6 @@ for place in r r/sub d/sub; do
     expect 73 "$BIN/ccpack" subset -q d --where 'id < 5' -o $place --overwrite
 done
 expect 73 $train --batch-size 8 --data d --out mine
-expect 73 $train --batch-size 8 --data d --out other --tensorboard d
 expect 73 "$BIN/ccstream-export" r -o mine
 mkdir mine2
 echo "my notes" >mine2/config.json
@@ -98,7 +97,7 @@ for command in "$BIN/ccdump extract d --id 999 -o new/deep" "$BIN/ccdump cat d -
     "$BIN/ccdump popularity r nowhere --html new/x.html" "$BIN/ccdump show d 999 --html new/x.html" \
     "$eval retrieval nowhere --data d --html new/x.html" "$eval embed nowhere --data d -o new/x" \
     "$BIN/ccstream-report nowhere -o new/x.html" "$BIN/ccstream-export -f timm r -o new/deep" \
-    "$train --data d --out new/deep --batch-size 1000" "$train --batch-size 8 --data d --out new/deep --tensorboard mine.txt"; do
+    "$train --data d --out new/deep --batch-size 1000"; do
     code=0
     $command >out.txt 2>err.txt || code=$?
     [ "$code" -ne 0 ] || fail "$command: ended well"

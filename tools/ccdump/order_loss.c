@@ -83,7 +83,7 @@ static enum status train(struct order_loss *x,
     (void)read_last(&ranks, run, "sessions.jsonl", 0, "ranks");
     const uint32_t each = o.batch_count / (ranks > 1.0 ? (uint32_t)ranks : 1);
     o.run = folder;
-    o.val = o.zeroshot = o.knn = o.tensorboard = NULL;
+    o.val = o.zeroshot = o.knn = NULL;
     o.probe = false;
     o.keep_best = TRAINER_BEST_NONE;
     o.patience = 0;

@@ -86,7 +86,7 @@ enum status session_train(struct launch *l,
  * model. */
 enum status
 check_inputs(const struct train_options *o, const struct trainer_options *t, struct error *err);
-/* The same and --tensorboard, before anything is written: what may differ from host to host. */
+/* The same and --remap-state, before anything is written: what may differ from host to host. */
 enum status check_start(const struct train_options *o,
                         const struct trainer_options *t,
                         bool is_new,

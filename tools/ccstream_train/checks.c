@@ -93,8 +93,6 @@ enum status check_start(const struct train_options *o,
                         bool is_new,
                         struct error *err) {
     TRY(check_inputs(o, t, err));
-    FAIL_IF(t->tensorboard != NULL && path_check_dataset(t->tensorboard, NULL) == STATUS_OK, err,
-            STATUS_EXISTS, "%s is a dataset; choose another --tensorboard", t->tensorboard);
     return is_new && !o->trainer.init_state && o->remap_state.count > 0
                ? error_set(err, STATUS_USAGE,
                            "--remap-state needs a run whose state it maps: --resume RUN, or --init "

@@ -16,7 +16,7 @@ _NO_SETTINGS = {
     "attach", "autotune", "cache", "cache-size", "checkpoint-every", "checkpoint-seconds", "config", "cuda-graph", "dry-run",
     "endpoint", "instance-metadata", "allow-private", "io-engine", "json", "keep-checkpoints", "list-devices", "loader-threads",
     "on-full-disk", "out", "plan-cache", "preset", "progress", "quiet", "rank-timeout", "remap-state", "report", "resume", "seed",
-    "state-memory", "tensorboard", "threads", "transport"}
+    "state-memory", "threads", "transport"}
 
 
 def _settings(run: RunLog) -> dict[str, Any]:

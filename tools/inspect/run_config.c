@@ -160,7 +160,9 @@ enum status run_config_add_run(struct run_config_words *w, const char *run, stru
     TRY(fs->exists(fs->context, path, &there, err));
     FAIL_IF(!there, err, STATUS_NOTFOUND, "%s is not a run of ccstream-train: there is no %s", run,
             path);
-    return run_config_add_file(w, path, err);
+    TRY(run_config_add_file(w, path, err));
+    run_config_drop(w, "tensorboard"); /* of older runs: now an option of ccstream-report */
+    return STATUS_OK;
 }
 
 /* Augmentation and crops of the run that a checkpoint lies in; nothing where there is no such run.
@@ -314,8 +316,8 @@ enum status run_config_restrain(struct run_config_words *w,
                                 const char *run,
                                 const struct log_sink *log,
                                 struct error *err) {
-    static const char *const outside[] = {"endpoint", "instance-metadata", "allow-private",
-                                          "cache",    "tensorboard",       "plan-cache"};
+    static const char *const outside[] = {"endpoint", "instance-metadata", "allow-private", "cache",
+                                          "plan-cache"};
     static const char *const read[] = {"data", "val", "zeroshot", "knn"};
     const bool own = is_own(run);
     for (int i = 0; i < w->count && !own; i++) {

@@ -145,9 +145,6 @@ static const struct cli_option rows[] = {
     {"json", 0, CLI_FLAG, FIELD(json), .help = "a JSON summary on stdout at the end"},
     {"report", 0, CLI_FLAG, FIELD(report),
      .help = "write RUN/report.html at every checkpoint and evaluation, not only at the end"},
-    {"tensorboard", 0, CLI_STRING, FIELD(trainer.tensorboard), .metavar = "DIR",
-     .help = "also write TensorBoard event files to this folder: scalars and histograms of "
-             "RUN/metrics.jsonl, and retrieval examples of --val as images"},
     {"progress", 0, CLI_ENUM, FIELD(progress), .default_text = "auto", .choices = progress_choices,
      .metavar = "KIND",
      .help = "progress on stderr: bar, one line that is redrawn; plain, one line every ten "

@@ -15,7 +15,7 @@ static const char changeable[] =
     "image-lr text-lr checkpoint-every keep-checkpoints steps json quiet device state-memory "
     "threads loader-threads zeroshot knn probe patience io-engine nondeterministic cuda-graph "
     "autotune plan-cache dry-run checkpoint-seconds ranks transport rank-timeout endpoint "
-    "instance-metadata allow-private cache cache-size report tensorboard progress ";
+    "instance-metadata allow-private cache cache-size report progress ";
 
 /* Why the other options cannot change; a group's reason has no name. */
 static const struct {
@@ -125,12 +125,14 @@ enum status train_options_keep(struct train_options *kept,
     kept->ranks = COMM_RANKS_AUTO; /* a resumed run may have another launcher */
     kept->transport = COMM_TRANSPORT_AUTO;
     kept->rank_timeout_seconds = 60;
-    const char **const single[] = {
-        &kept->trainer.val,         &kept->trainer.zeroshot,
-        &kept->trainer.init,        &kept->trainer.init_image,
-        &kept->trainer.init_text,   &kept->trainer.tokenizer,
-        &kept->trainer.tensorboard, &kept->trainer.device_options.plan_cache,
-        &kept->remote.cache};
+    const char **const single[] = {&kept->trainer.val,
+                                   &kept->trainer.zeroshot,
+                                   &kept->trainer.init,
+                                   &kept->trainer.init_image,
+                                   &kept->trainer.init_text,
+                                   &kept->trainer.tokenizer,
+                                   &kept->trainer.device_options.plan_cache,
+                                   &kept->remote.cache};
     for (size_t i = 0; i < CLI_COUNT(single); i++) {
         const bool built_in = single[i] == &kept->trainer.tokenizer && *single[i] != NULL &&
                               strcmp(*single[i], TOKENIZER_CLIP_NAME) == 0;

@@ -24,7 +24,6 @@ static const char *const evaluation_names[METRICS_EVALUATIONS] = {[METRICS_RETRI
 
 struct metrics {
     FILE *file;
-    struct events *events;         /* NULL: none */
     const char *id;                /* of the run; NULL: none */
     bool has[METRICS_EVALUATIONS]; /* of the step it was opened for */
     struct metrics_watch watch;
@@ -100,7 +99,6 @@ static enum status truncate_after(struct metrics *m, uint64_t step, struct error
 enum status metrics_open(struct metrics **out,
                          const char *run,
                          const char *id,
-                         const char *events,
                          uint64_t step,
                          struct metrics_watch watch,
                          struct error *err) {
@@ -119,9 +117,6 @@ enum status metrics_open(struct metrics **out,
     if (m->file == NULL) {
         s = error_set_errno(err, "cannot open %s", m->path);
         goto fail;
-    }
-    if (events != NULL) {
-        TRY_OR_FAIL(s, events_open(&m->events, events, step, err));
     }
 fail:
     RETURN_CREATED(s, out, m, metrics_close);
@@ -163,9 +158,7 @@ static enum status write_line(struct metrics *m, struct error *err) {
     const char *line = (const char *)w->out.data;
     const uint64_t step = strtoull(line + sizeof step_prefix - 1, &rest, 10);
     watch_line(m, step, rest, line + w->out.size_bytes);
-    return m->events == NULL
-               ? STATUS_OK
-               : events_line(m->events, (const char *)w->out.data, w->out.size_bytes, err);
+    return STATUS_OK;
 }
 
 static struct json_writer *begin_line(struct metrics *m, uint64_t step) {
@@ -285,15 +278,6 @@ enum status metrics_retrieval(struct metrics *m,
     return write_line(m, err);
 }
 
-bool metrics_takes_images(const struct metrics *m) {
-    return m != NULL && m->events != NULL;
-}
-
-enum status
-metrics_image(struct metrics *m, uint64_t step, const struct events_image *p, struct error *err) {
-    return events_image(m->events, step, p, err);
-}
-
 enum status metrics_zeroshot(struct metrics *m,
                              uint64_t step,
                              const struct classify_result *r,
@@ -389,7 +373,6 @@ void metrics_close(struct metrics *m) {
     if (m->file != NULL) {
         (void)fclose(m->file);
     }
-    events_close(m->events);
     json_writer_fini(&m->line);
     free(m);
 }

@@ -21,7 +21,6 @@
 #include "train/eval/features.h"
 #include "train/eval/retrieval.h"
 #include "train/loss/loss.h"
-#include "train/run/events.h"
 #include "train/state/sample_state.h"
 
 struct metrics;
@@ -80,12 +79,10 @@ struct metrics_best {
 };
 
 /* Opens RUN/metrics.jsonl, keeping the lines of steps up to `step`. `id` (NULL: none) and the texts
- * of `watch` are borrowed until close. `events`: a folder for an event file of TensorBoard with the
- * same numbers (events.h); NULL: none. Returns OK, IO, NOMEM or LIMIT. */
+ * of `watch` are borrowed until close. Returns OK, IO, NOMEM or LIMIT. */
 enum status metrics_open(struct metrics **out,
                          const char *run,
                          const char *id,
-                         const char *events,
                          uint64_t step,
                          struct metrics_watch watch,
                          struct error *err);
@@ -122,11 +119,6 @@ enum status metrics_retrieval(struct metrics *m,
                               const struct examples *found,
                               const struct embeddings *e,
                               struct error *err);
-
-/* Whether there is an event file; then an image for it alone. Returns OK, IO, NOMEM or LIMIT. */
-bool metrics_takes_images(const struct metrics *m);
-enum status
-metrics_image(struct metrics *m, uint64_t step, const struct events_image *p, struct error *err);
 
 /* {"step":..,"zeroshot":{"top1":..,"top5":..,...}}, see classify_write_json. */
 enum status metrics_zeroshot(struct metrics *m,

@@ -57,10 +57,9 @@ static enum status open_parts(struct trainer *t, struct error *err) {
 static enum status restore_parts(struct trainer *t, struct error *err) {
     trainer_make_schedule(t);
     TRY(trainer_restore(t, err));
-    return trainer_is_first(t)
-               ? metrics_open(&t->metrics, t->options.run, t->options.run_id,
-                              t->options.tensorboard, t->step, trainer_watched(t), err)
-               : STATUS_OK;
+    return trainer_is_first(t) ? metrics_open(&t->metrics, t->options.run, t->options.run_id,
+                                              t->step, trainer_watched(t), err)
+                               : STATUS_OK;
 }
 
 enum status

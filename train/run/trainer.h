@@ -95,7 +95,6 @@ struct trainer_options {
     uint64_t patience;  /* evaluations in a row without a better value that end the run; 0: any */
     const char *run;    /* directory, must exist; resumes from RUN/last if it exists */
     const char *run_id; /* in every line of metrics.jsonl; NULL: none */
-    const char *tensorboard; /* folder for an event file with the same numbers; NULL: none */
 
     /* (remap_count) the datasets that RUN/last (or `init`, with init_state) was trained on, in its
      * order, if this run has others: samples are found by the hashes of their images; NULL and 0 */

@@ -175,10 +175,7 @@ static enum status write_retrieval(struct trainer *t,
     }
     TRY_OR_FAIL(s, examples_find(&found[0], t->dev, e, true, EXAMPLES, err));
     TRY_OR_FAIL(s, examples_find(&found[1], t->dev, e, false, EXAMPLES, err));
-    TRY_OR_FAIL(s, metrics_retrieval(t->metrics, t->step, result, found, e, err));
-    if (metrics_takes_images(t->metrics)) {
-        s = trainer_show_examples(t, &found[0], e, err);
-    }
+    s = metrics_retrieval(t->metrics, t->step, result, found, e, err);
 fail:
     examples_fini(&found[0]);
     examples_fini(&found[1]);

@@ -177,7 +177,6 @@ struct trainer {
         resumed_data;        /* of the checkpoint: its step, and its data's fingerprint */
     uint64_t reported_steps; /* by this process */
     uint64_t device_bytes;   /* the most of the device's memory seen in use */
-    bool missed_examples;    /* an image of examples could not be drawn, which was logged */
     uint64_t saved_step;     /* of the newest checkpoint of this process; UINT64_MAX: none */
 };
 
@@ -234,13 +233,6 @@ enum status trainer_check_figures(const struct trainer_options *o, struct error 
  * run continues. */
 struct metrics_watch trainer_watched(const struct trainer *t);
 enum status trainer_keep_best(struct trainer *t, struct error *err);
-
-/* trainer_examples.c: captions with the images that they found, for TensorBoard. What cannot be
- * drawn is logged and not an error; fails as metrics_image does. */
-enum status trainer_show_examples(struct trainer *t,
-                                  const struct examples *x,
-                                  const struct embeddings *e,
-                                  struct error *err);
 
 /* trainer_task.c: the row of a run's task. */
 const struct task_row *trainer_task(const struct trainer_options *o);

@@ -101,7 +101,7 @@ TEST(what_a_killed_process_left_of_a_checkpoint_is_deleted) {
 static void write_steps(const char *run, uint64_t keep_to, uint64_t first, uint64_t last) {
     struct error err = {0};
     struct metrics *m = NULL;
-    assert_ok(metrics_open(&m, run, NULL, NULL, keep_to, (struct metrics_watch){0}, &err), err);
+    assert_ok(metrics_open(&m, run, NULL, keep_to, (struct metrics_watch){0}, &err), err);
     for (uint64_t s = first; s <= last; s++) {
         const struct step_report r = {.step = s, .epoch = s / 4, .loss = 0.5, .pairs_per_s = 100.0};
         assert_ok(metrics_step(m, &r, &err), err);
@@ -133,7 +133,7 @@ TEST(metrics_have_one_line_a_step_after_a_resume) {
     free(text);
     struct metrics *m = NULL;
     assert_status(
-        metrics_open(&m, test_temp_path("nowhere"), NULL, NULL, 0, (struct metrics_watch){0}, &err),
+        metrics_open(&m, test_temp_path("nowhere"), NULL, 0, (struct metrics_watch){0}, &err),
         STATUS_NOTFOUND, err);
 }
 
@@ -164,8 +164,7 @@ TEST(stages_have_seconds_and_the_fractions_that_are_known) {
                                    .read_wait_fraction = 0.75,
                                    .decode_wait_fraction = 0.125,
                                    .deliver_wait_fraction = -1.0};
-    assert_ok(metrics_open(&m, test_temp_dir(), NULL, NULL, 0, (struct metrics_watch){0}, &err),
-              err);
+    assert_ok(metrics_open(&m, test_temp_dir(), NULL, 0, (struct metrics_watch){0}, &err), err);
     assert_ok(metrics_stages(m, 9, &r, &err), err);
     metrics_close(m);
     size_t size = 0;
@@ -193,9 +192,9 @@ TEST(a_step_records_its_batch_and_memory) {
         "\"batch\":{\"image.log_u\":0.5,\"image.zeta\":-0.05,\"text.zeta\":0.125},",
         "\"batch\":{},",
     };
-    assert_ok(metrics_open(&m, test_temp_dir(), "00000000000000ff", NULL, 0,
-                           (struct metrics_watch){0}, &err),
-              err);
+    assert_ok(
+        metrics_open(&m, test_temp_dir(), "00000000000000ff", 0, (struct metrics_watch){0}, &err),
+        err);
     for (int i = 0; i < 3; i++) {
         assert_ok(metrics_step(m, &steps[i], &err), err);
     }
@@ -238,9 +237,9 @@ TEST(metrics_report_whether_a_step_was_evaluated) {
         struct error err = {0};
         struct metrics *m = NULL;
         test_write_file(test_temp_path("metrics.jsonl"), cases[i].end, strlen(cases[i].end));
-        assert_ok(metrics_open(&m, test_temp_dir(), NULL, NULL, cases[i].step,
-                               (struct metrics_watch){0}, &err),
-                  err);
+        assert_ok(
+            metrics_open(&m, test_temp_dir(), NULL, cases[i].step, (struct metrics_watch){0}, &err),
+            err);
         if (metrics_has(m, METRICS_RETRIEVAL) != cases[i].retrieval ||
             metrics_has(m, METRICS_ZEROSHOT) != cases[i].zeroshot) {
             fail_msg("step %d after '%s'", (int)cases[i].step, cases[i].end);
@@ -261,7 +260,7 @@ TEST(the_best_value_is_that_of_all_kept_lines) {
     struct metrics *m = NULL;
     const struct metrics_watch watch = {"features", "nn1"};
     test_write_file(test_temp_path("metrics.jsonl"), lines, sizeof lines - 1);
-    assert_ok(metrics_open(&m, test_temp_dir(), NULL, NULL, 4, watch, &err), err);
+    assert_ok(metrics_open(&m, test_temp_dir(), NULL, 4, watch, &err), err);
     assert_int_equal(metrics_best(m).step, 2);
     assert_int_equal(metrics_best(m).since, 1);
     struct features_result r = {.neighbours = {40.0}, .probe = NAN, .images = 1, .class_count = 1};
