@@ -29,8 +29,7 @@ struct train_options {
     int transport;  /* enum comm_transport */
     uint64_t rank_timeout_seconds;
     bool dry_run, json, report, quiet, list_devices;
-    int progress;       /* enum live_mode */
-    const char *attach; /* a run to look at; NULL: none */
+    int progress; /* enum live_mode */
     struct remote_choice remote;
 };
 
