@@ -11,9 +11,8 @@ expect 0 "$BIN/ccpack" -q -o train train.tar
 expect 0 "$BIN/ccpack" -q -o val val.tar
 expect 0 "$BIN/ccpack" tokenizer train --vocab-size 120 --cache
 how="-q --report --preset cpu-demo --data train --val val --batch-size 20 --image-size 32 --epochs 3 --threads 1"
-for loss in nuclr sogclr; do
-    expect 0 "$BIN/ccstream-train" $how --loss "$loss" -o "runs/$loss"
-done
+expect 0 "$BIN/ccstream-train" $how --loss nuclr --zeta-freeze-epochs 1 -o runs/nuclr
+expect 0 "$BIN/ccstream-train" $how --loss sogclr -o runs/sogclr
 [ -s runs/nuclr/report.html ] || fail "the end of a run wrote no report"
 
 # --report: the page is there before the end, which a killed run does not reach.
@@ -78,8 +77,17 @@ for run, got in zip(runs, numbers):
     if len(runs) == 1:
         for query in examples[-1]["t2i"]:
             assert f"number {query['rank']}" in text, query
-        # 6 captions with 6 images each, 6 images; 6 samples at 2 ends of image and text.
-        assert len(pages.images(page)) == 36 + 6 + 24, len(pages.images(page))
+        # 6 captions with 6 images each, 6 images; 6 samples at 2 ends of image and text, and 6 that moved most of both.
+        assert len(pages.images(page)) == 36 + 6 + 24 + 12, len(pages.images(page))
+        tables = [i for s in page["sections"] for i in s["items"] if i.get("title") == "Spread over samples, last checkpoint"]
+        for name, _, samples, *shares in tables[0]["rows"]:
+            column = states[-1][name]
+            assert int(samples) == column["visited"], (name, samples)
+            numbers = [float(v) for v in shares[:5]]
+            scale = last["tau"] if name.endswith("zeta") else 1.0
+            width = column["histogram"]["width"] / scale
+            low, high = (column[end] / scale + sign * (width + 1e-3 * abs(column[end] / scale)) for end, sign in (("min", -1), ("max", 1)))
+            assert numbers == sorted(numbers) and low <= numbers[0] and numbers[4] <= high, (name, numbers, low, high)
         assert [s["label"] for f in figures if f["kind"] == "ridges" and f["x"]["title"] == "text.zeta" for s in f["series"]]
     assert (got["step"], got["loss"], got["lr"], got["grad_norm"]) == (last["step"], last["loss"], last["lr"], last["grad_norm"])
     assert got["mean_r1"] == recalls[-1]["mean_r1"]
@@ -99,6 +107,50 @@ has runs/nuclr/report.html "<dt>epoch</dt><dd>3 of 3</dd>"
 has runs/nuclr/report.html "\"command\":[\"$BIN/ccstream-train\",\"-q\",\"--report\",\"--preset\",\"cpu-demo\""
 has runs/nuclr/report.html "\"$(sed -n 's/.*"datasets":[^]]*"fingerprint":"\([^"]*\).*/\1/p' runs/nuclr/sessions.jsonl)\""
 grep -q '"title":"Global contrastive loss at tau 0\.[0-9]*, estimated from the per-sample state"' runs/nuclr/report.html || fail "no global loss with its tau"
+
+# The samples that moved most, by both checkpoints that the run keeps.
+has runs/nuclr/report.html "From step 6 to step 9, the oldest and the newest checkpoint that the run keeps"
+has runs/nuclr/report.html '"title":"text.zeta, largest change first"'
+hasnt runs/nuclr/report.html "minimiser"
+
+# --probe-pairs: zeta of all training pairs against the minimiser of eq. (8), computed here from the embeddings of the last checkpoint.
+if python3 -c 'import numpy' 2>err.txt; then
+    expect 0 "$BIN/ccstream-report" runs/nuclr --probe-pairs 60 --json
+    cp out.txt probe.txt
+    lines runs/nuclr/probe.jsonl 2 # of the first epoch no checkpoint is left
+    expect 0 "$BIN/ccstream-eval" embed -q runs/nuclr --data train --texts -o all
+    python3 - <<'PYTHON' || fail "the probe"
+import json, struct
+import numpy as np
+
+probe = json.load(open("probe.txt"))["runs"][0]["probe"]
+assert [json.loads(line)["step"] for line in open("runs/nuclr/probe.jsonl")] == [6, 9] and probe["step"] == 9
+assert probe["used"] == probe["pairs"] == 60, probe
+file = open("runs/nuclr/last", "rb").read()
+begin = 8 + struct.unpack("<Q", file[:8])[0]
+header = json.loads(file[8:begin])
+images, texts, ids, owner = (np.load(f"all.{name}.npy") for name in ("images", "texts", "ids", "owners"))
+similarity = images[owner].astype(float) @ texts.astype(float).T / probe["tau"]
+for side, s in (("text", similarity), ("image", similarity.T)):
+    first, end = header[f"state.{side}.zeta"]["data_offsets"]
+    zeta = np.frombuffer(file[begin + first:begin + end], "<f4")[ids[owner]].astype(float)
+    best = np.zeros(len(zeta))  # Newton's diagonal step in the log, until every column has the mass 1
+    for _ in range(2000):
+        p = np.exp(s - best)
+        best += np.log((p / p.sum(1, keepdims=True)).sum(0))
+    got = probe[side]
+    assert abs(got["correlation"] - np.corrcoef(zeta, best)[0, 1]) < 5e-3, (side, got, np.corrcoef(zeta, best)[0, 1])
+    assert abs(got["minimiser_spread"] - best.std()) < 5e-3 and abs(got["spread"] - zeta.std() / probe["tau"]) < 1e-6, (got, best.std())
+PYTHON
+    has runs/nuclr/report.html "Correlation of zeta with the minimiser of eq. (8) on probe pairs"
+    cp runs/nuclr/probe.jsonl once.jsonl
+    expect 0 "$BIN/ccstream-report" runs/nuclr --probe-pairs 60
+    cmp once.jsonl runs/nuclr/probe.jsonl || fail "a checkpoint was probed twice"
+    rm runs/nuclr/probe.jsonl
+    expect_message 64 "compares zeta, which the loss sogclr of runs/sogclr does not keep" "$BIN/ccstream-report" runs/sogclr --probe-pairs 60
+    expect_message 64 "probe-pairs must be at least 16, not 3" "$BIN/ccstream-report" runs/nuclr --probe-pairs 3
+    expect 0 "$BIN/ccstream-report" runs/nuclr
+fi
 
 # A loss of the batch is not called global; different losses have different axes.
 expect 0 "$BIN/ccstream-train" $how --loss clip -o runs/clip --json
@@ -140,9 +192,12 @@ has names.html "A number was not finite in step 4 of other/nuclr: the loss is no
 # Without its datasets the page says what is missing.
 cp -r runs/nuclr moved
 sed -i "s|$PWD/train|/nowhere|; s|$PWD/val|/nowhere|" moved/config.json
-expect 0 "$BIN/ccstream-report" moved
+expect 0 "$BIN/ccstream-report" moved --probe-pairs 30
+has err.txt "The probe is missing: /nowhere is not a folder"
 has moved/report.html "Retrieval examples are missing: "
 has moved/report.html "The extreme samples are missing: "
+has moved/report.html "The samples that moved most are missing: "
+has moved/report.html "The probe is missing: "
 
 # A run that never began a step; no run; text that is markup.
 mkdir '<b>empty'

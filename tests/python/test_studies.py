@@ -1,7 +1,9 @@
 """The maths of the studies (tools/ccstudy): exact values, unbiasedness, and what their frame promises."""
 # not under sanitizers: Python and NumPy; of ours it calls what test_losses.py calls
 
+import json
 import os
+import struct
 import sys
 import tempfile
 import unittest
@@ -14,7 +16,7 @@ except ImportError:
     print("skipped: numpy is not installed")
     sys.exit(77)
 
-from ccstream.studies import cards, chains, command, page, popularity, study, toy, zeta
+from ccstream.studies import cards, chains, command, dynamics, page, popularity, run_log, study, toy, zeta
 
 
 class FrameTest(unittest.TestCase):
@@ -188,6 +190,83 @@ class ChainsTest(unittest.TestCase):
             parts.advance(first, count)
         whole.advance(0, 40)
         np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-12, atol=1e-12)
+
+
+def checkpoint(path, metadata, tensors):
+    """A safetensors file of one-dimensional arrays, without hashes."""
+    header, begin = {"__metadata__": metadata}, 0
+    for name, values in tensors.items():
+        kind = {"f": "F32", "u": {4: "U32", 8: "U64"}.get(values.itemsize)}[values.dtype.kind]
+        header[name] = {"dtype": kind, "shape": [len(values)], "data_offsets": [begin, begin + values.nbytes]}
+        begin += values.nbytes
+    text = json.dumps(header).encode()
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(v.tobytes() for v in tensors.values()))
+
+
+class DynamicsTest(unittest.TestCase):
+    def test_quantiles_are_those_of_evenly_spread_bins(self):
+        h = run_log.Histogram(1, -1.0, 0.5, [25.0, 0.0, 50.0, 25.0])
+        np.testing.assert_allclose(dynamics.quantiles(h, (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)), (-1.0, -0.75, -0.5, 0.25, 0.5, 1.0))
+        values = np.random.default_rng(1).normal(size=5000)
+        counts, edges = np.histogram(values, 40)
+        h = run_log.Histogram(1, edges[0], edges[1] - edges[0], list(counts / 50))
+        shares = (0.05, 0.25, 0.5, 0.75, 0.95)
+        np.testing.assert_allclose(dynamics.quantiles(h, shares), np.quantile(values, shares), atol=h.width / 2)
+
+    def moves(self, before, after, names=("text.zeta", "image.zeta"), count=2):
+        with tempfile.TemporaryDirectory() as run:
+            for step, (metadata, tensors) in ((2, before), (10, after)):
+                checkpoint(f"{run}/checkpoints/step-{step}.safetensors", metadata | {"train.step": str(step)}, tensors)
+            return dynamics.moves(run, list(names), count)
+
+    def test_samples_that_moved_most_are_found_in_their_dataset(self):
+        mix = {"dataset.count": "2", "dataset.0.id_offset": "0", "dataset.1.id_offset": "3"}
+        nan = np.nan
+        before = {"state.text.zeta": np.float32([0, 0, 0, 0, 1]), "state.image.zeta": np.float32([nan, 1, 1, 1, 1])}
+        after = {"state.text.zeta": np.float32([0.25, 0, -0.5, 0, 2]), "state.image.zeta": np.float32([9, 1, 1, 1, 1])}
+        found = self.moves((mix, before), (mix, after))
+        self.assertEqual((found.first, found.last, list(found.of)), (2, 10, ["text.zeta"]))
+        self.assertEqual([(m.place, m.id, m.caption, m.before, m.after) for m in found.of["text.zeta"]], [(1, 1, 0, 1, 2), (0, 2, 0, 0, -0.5)])
+        self.assertIsNone(self.moves((mix, after), (mix, after)))
+
+    def test_a_caption_that_moved_is_found_by_its_entry(self):
+        captions = {"captions": np.uint32([2, 0, 3])}
+        old = {"state.text.zeta": np.zeros(5, np.float32)} | captions
+        new = {"state.text.zeta": np.float32([0, 0.1, 0, 0, 1])} | captions
+        found = self.moves(({}, old), ({}, new), ["text.zeta"]).of["text.zeta"]
+        self.assertEqual([(m.id, m.caption) for m in found], [(2, 2), (0, 1)])
+        grown = {"state.text.zeta": np.float32([0, 0, 0.1, 0, 0, 1]), "captions": np.uint32([3, 0, 3])}
+        self.assertIsNone(self.moves(({}, old), ({}, grown), ["text.zeta"]))
+
+    def test_checkpoints_that_are_none_are_skipped(self):
+        with tempfile.TemporaryDirectory() as run:
+            checkpoint(f"{run}/checkpoints/step-3.safetensors", {"train.step": "3"}, {"state.text.zeta": np.zeros(2, np.float32)})
+            for name, data in (("step-1", b""), ("step-4", b"\xff" * 80), ("step-5", struct.pack("<Q", 2) + b"[]"), ("x", b"")):
+                with open(f"{run}/checkpoints/{name}.safetensors", "wb") as file:
+                    file.write(data)
+            os.mkfifo(f"{run}/checkpoints/step-6.safetensors")
+            checkpoint(f"{run}/checkpoints/step-7.safetensors", {"train.step": "7"}, {"state.text.zeta": np.ones(2, np.float32)})
+            self.assertEqual(dynamics.moves(run, ["text.zeta"], 1).last, 7)
+            whole = open(f"{run}/checkpoints/step-7.safetensors", "rb").read()
+            with open(f"{run}/checkpoints/step-8.safetensors", "wb") as file:
+                file.write(whole[:-4])  # its column is cut
+            self.assertIsNone(dynamics.moves(run, ["text.zeta"], 1))
+            self.assertIsNone(dynamics.moves(f"{run}/none", ["text.zeta"], 1))
+
+    def test_the_minimiser_agrees_with_itself(self):
+        problem = zeta.problem("drawn", 60, 3)
+        kernel = np.exp(problem.similarity.astype(float) / zeta._TAU)
+        for side, matrix in (("text", kernel), ("image", kernel.T)):
+            got = dynamics._agreement(matrix, 7 + problem.minimiser[side], zeta._TAU)
+            self.assertGreater(got["correlation"], 0.99999)
+            self.assertAlmostEqual(got["spread"], got["minimiser_spread"], places=2)
+            self.assertLess(got["gap"], 1e-3)
+            self.assertLess(dynamics._agreement(matrix, -problem.minimiser[side], zeta._TAU)["correlation"], -0.99999)
+        q, gap = popularity.approach(kernel, 1, 0.0)  # its first point has no popularity in it
+        np.testing.assert_array_equal(q, np.ones(60))
+        self.assertGreater(gap, 0.1)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,20 @@ def solve(kernel: np.ndarray) -> np.ndarray:
     exp(E_ij / tau), rows anchors. q is unique but for a factor.
     """
     count = len(kernel)
-    v = np.ones(count)
-    for _ in range(_MOST_ITERATIONS):
+    q, gap = approach(kernel, _MOST_ITERATIONS, 1e-14 * count)
+    if gap >= 1e-14 * count:
+        raise StudyError(f"{count} pairs: no fixed point after {_MOST_ITERATIONS} iterations")
+    return q
+
+
+def approach(kernel: np.ndarray, iterations: int, least: float) -> tuple[np.ndarray, float]:
+    """The same q after so many iterations, or once its gap is below `least`: the largest of n times the gradient's elements,
+    |1 - sum_i P_ij|."""
+    v = np.ones(len(kernel))
+    for k in range(iterations):
         sums = v * (kernel.T @ (1.0 / (kernel @ v)))
-        if np.abs(1.0 - sums).max() / count < 1e-14:
-            return 1.0 / v
+        gap = float(np.abs(1.0 - sums).max())
+        if gap < least or k + 1 == iterations:
+            break
         v /= sums
-    raise StudyError(f"{count} pairs: no fixed point after {_MOST_ITERATIONS} iterations")
+    return 1.0 / v, gap

@@ -15,13 +15,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from . import page as pages
+from . import dynamics, page as pages, report_state
 from .cards import CAPTION_CHARACTERS, Cards, caption_of, images
-from .run_log import SERIES, Column, Points, RunLog, member, name_apart, number
+from .report_state import named
+from .run_log import SERIES, Points, RunLog, digits, member, name_apart, number
 from .study import (Column as TableColumn, Item, Option, Options, Section, StudyError, Table,
                     UsageError, axis, found, start, table_item)
 
@@ -34,6 +34,9 @@ OPTIONS = [
     Option("group", kind=bool, help="one row for the runs that differ in --seed alone: mean and standard deviation over seeds, "
            "paired differences to the first RUN's row, curves with bands"),
     Option("force", kind=bool, help="replace a file that this command did not make"),
+    Option("probe-pairs", kind=int, metavar="N", least=dynamics.MIN_PROBE, most=20000, help="of runs of nuclr: encode N training pairs "
+           "with every checkpoint that the run keeps, and compare zeta with the minimiser of eq. (8) over them; RUN/probe.jsonl keeps "
+           "the numbers, which later pages show too"),
     Option("json", kind=bool, help="the last numbers of every run as JSON on stdout; with --group all of its numbers"),
     Option("quiet", "q", bool, help="no path on stdout; of --follow no progress"),
     Option("follow", kind=bool, help="no page: show the progress of one RUN that another process trains, on this host or through "
@@ -74,7 +77,6 @@ EXAMPLES = ["ccstream-report -o report.html runs/a", "ccstream-report -o losses.
 
 _MAX_RUNS = 8  # in one figure
 _LINE_POINTS = 240
-_MAX_RIDGES = 10
 _IMAGE_PX = 128
 _IMAGES_UNTIL_BYTES = 900 << 10  # of a page
 _EXTREMES = 6
@@ -83,19 +85,14 @@ _EXTREMES = 6
 # ---- figures over steps
 
 
-def _digits(values: Iterable[float]) -> list[float]:
-    """Nine digits: all of a step, and more than a figure shows."""
-    return [float(f"{v:.9g}") for v in values]
-
-
 def _line(name: str, points: Points, scale: float, colour: int, most: int, band: bool, dashed: bool = False) -> Item:
     total = len(points.x)
     count = min(total, most)
     parts = [[y * scale for y in points.y[i * total // count:(i + 1) * total // count]] for i in range(count)]
     out: Item = {"name": name, "x": [points.x[(i + 1) * total // count - 1] for i in range(count)],
-                 "y": _digits(math.fsum(part) / len(part) for part in parts), "colour": colour}
+                 "y": digits(math.fsum(part) / len(part) for part in parts), "colour": colour}
     if band and count < total:
-        out |= {"low": _digits(map(min, parts)), "high": _digits(map(max, parts))}
+        out |= {"low": digits(map(min, parts)), "high": digits(map(max, parts))}
     return out | ({"dashed": True} if dashed else {})
 
 
@@ -112,8 +109,8 @@ def _also(run: RunLog, steps: list[float]) -> dict[str, list[float]]:
             total += every.y[k] - evaluation.y[k]
             k += 1
         seconds.append(total)
-    return {"epoch": _digits(s / per_epoch for s in steps), "samples": _digits(s * batch for s in steps),
-            "training time, s": _digits(seconds)}
+    return {"epoch": digits(s / per_epoch for s in steps), "samples": digits(s * batch for s in steps),
+            "training time, s": digits(seconds)}
 
 
 class _Drawer:
@@ -243,7 +240,7 @@ def _stage_shares(r: RunLog) -> Item:
     ends = [i * len(every.x) // count for i in range(count + 1)]
     shares = [_stage_percent(r, a, b) for a, b in zip(ends, ends[1:])]
     x = [every.x[e - 1] if e > 0 else 0.0 for pair in zip(ends, ends[1:]) for e in pair]
-    series = [{"name": name, "x": x, "y": _digits(s[k] for s in shares for _ in range(2)), "colour": k + 1}
+    series = [{"name": name, "x": x, "y": digits(s[k] for s in shares for _ in range(2)), "colour": k + 1}
               for k, name in enumerate([*_STAGES.values(), "other"]) if any(s[k] >= 0.05 for s in shares)]
     return {"kind": "area", "title": "Where the time went, between checkpoints", "x": axis("step"), "y": axis("time", "%"),
             "series": series}
@@ -259,7 +256,7 @@ def _stages(d: _Drawer) -> list[Section]:
         shares: list[Any] = _stage_percent(r, 0, count) if count > 0 else [""] * (len(_STAGES) + 1)
         rows.append([_duration(sum(r.series["seconds"].y)) if count > 0 else "", *shares])
     columns = [TableColumn("time", "s"), *(TableColumn(name, ".1f") for name in [*_STAGES.values(), "other"])]
-    whole = table_item("Total time, and its parts in percent", _named(d.runs, columns, rows))
+    whole = table_item("Total time, and its parts in percent", named(d.runs, columns, rows))
     s = Section("Time breakdown", items=[whole | {"columns": [{"name": c["name"]} for c in whole["columns"]]}])
     if len(d.runs) == 1:
         s.items.append(_stage_shares(d.runs[0]))
@@ -273,64 +270,7 @@ def _stages(d: _Drawer) -> list[Section]:
     return [s]
 
 
-# ---- per-sample state
-
-_SHARE = axis("samples seen", "%")
-
-
-def _column_lines(d: _Drawer, s: Section, name: str) -> None:
-    """Smallest, mean and largest value at every checkpoint; of several runs the means."""
-    if len(d.runs) == 1:
-        c = d.runs[0].columns[name]
-        d.lines(s, name, name, "", d.line("max", c.max, 1, 1, True) + d.line("mean", c.mean, 1, 1) +
-                d.line("min", c.min, 1, 1, True))
-        return
-    d.lines(s, f"{name}, mean", name, "", [line for i, r in enumerate(d.runs) if name in r.columns
-                                           for line in d.line(r.name, r.columns[name].mean, 1, i + 1)])
-
-
-def _last_histograms(d: _Drawer, s: Section, name: str) -> None:
-    series = []
-    for i, r in enumerate(d.runs):
-        for h in r.columns.get(name, Column()).histograms[-1:]:
-            series.append({"name": r.name, "x": _digits(h.low + h.width * k for k in range(len(h.shares) + 1)),
-                           "y": _digits(h.shares), "colour": i + 1})
-    if series:
-        s.items.append({"kind": "histogram", "title": f"{name} in the last checkpoint", "x": axis(name), "y": _SHARE,
-                        "series": series})
-
-
-def _ridges(d: _Drawer, s: Section, name: str) -> None:
-    """Of one run histograms of checkpoints that are spread evenly, the first and the last among them."""
-    all_ = d.runs[0].columns[name].histograms
-    count = min(len(all_), _MAX_RIDGES)
-    chosen = [all_[i * (len(all_) - 1) // (count - 1) if count > 1 else 0] for i in range(count)]
-    if chosen:
-        s.items.append({"kind": "ridges", "title": f"{name} of visited samples, at checkpoints", "x": axis(name), "y": _SHARE,
-                        "label": "step", "series": [{"label": h.step, "low": h.low, "width": h.width, "y": _digits(h.shares)}
-                                                    for h in chosen]})
-
-
-def _columns(d: _Drawer) -> list[Section]:
-    """Every column that any run has: those of momenta apart."""
-    state, momenta = Section("Per-sample state"), Section("Momenta of zeta", folded=True)
-    for name in dict.fromkeys(name for r in d.runs for name in r.columns):
-        s = momenta if "_momentum" in name else state
-        _column_lines(d, s, name)
-        (_last_histograms if len(d.runs) > 1 else _ridges)(d, s, name)
-    return [state, momenta]
-
-
 # ---- tables
-
-
-def _named(runs: list[RunLog], columns: list[TableColumn], rows: list[list[Any]]) -> Table:
-    """A row for each run; of one run without its name, which is the title of the page. Empty where a number is not known."""
-    cells = [[pages.redact("" if not isinstance(v, str) and not math.isfinite(v) else c.text(v)) for c, v in zip(columns, row)]
-             for row in rows]
-    if len(runs) > 1:
-        columns, cells = [TableColumn("run", "s"), *columns], [[r.name, *row] for r, row in zip(runs, cells)]
-    return Table([TableColumn(c.name, "s") for c in columns], cells)
 
 
 def _of(at: float, end: Any) -> str:
@@ -351,7 +291,7 @@ def _summary(runs: list[RunLog]) -> Table:
                      f"{time[:10]} {time[11:19]} UTC" if len(time) > 11 else ""])  # to the second
     names = {"loss function": "s", "step": "s", "epoch": "s", "batch loss": ".4f", "global loss": ".4f", "R@1, %": ".2f",
              "best R@1, %": ".2f", "pairs/s, median": ".0f", "memory, GiB": ".2f", "last entry": "s"}
-    return _named(runs, [TableColumn(name, form) for name, form in names.items()], rows)
+    return named(runs, [TableColumn(name, form) for name, form in names.items()], rows)
 
 
 def _redacted(value: Any) -> Any:
@@ -479,14 +419,12 @@ def _places(run: RunLog) -> list[str]:
 def _extremes(samples: _Samples, run: RunLog) -> list[Section]:
     """The samples with the largest and the smallest zeta in the last checkpoint, or u where zeta has not changed yet. None
     where no checkpoint keeps either."""
-    names = [f"{side}.{by}" for by in ("zeta", "log_u") for side in ("text", "image")]
-    if not any(name in run.columns for name in names):
+    if not any(f"{side}.{by}" in run.columns for by in ("zeta", "log_u") for side in dynamics.SIDES):
         return []
     s = Section("Extreme samples", items=[{"kind": "text", "text": (
         "From the last checkpoint, visited samples only. zeta: learned popularity of a caption or image (the more it matches, "
         "the larger). u: how much better other candidates match than the positive; the larger, the harder the sample.")}])
-    differ = [name for name in names if name in run.columns and run.columns[name].max.last() > run.columns[name].min.last()]
-    chosen = [name for name in differ if name.endswith("zeta")] or differ
+    chosen = report_state.chosen_columns(run)
     if not chosen:
         s.items.append(_note("All of them have the same numbers so far."))
     try:
@@ -504,6 +442,13 @@ def _extremes(samples: _Samples, run: RunLog) -> list[Section]:
     except StudyError as error:
         s.items.append(_note(f"The extreme samples are missing: {error}"))
     return [s]
+
+
+def _moved(samples: _Samples, run: RunLog) -> list[Section]:
+    try:
+        return report_state.moved(samples, run, _places(run))
+    except StudyError as error:
+        return [Section("Samples that moved most", items=[_note(f"The samples that moved most are missing: {error}")])]
 
 
 # ---- the program
@@ -529,20 +474,32 @@ def check_model(run: str) -> None:
             raise error
 
 
+def _probe(runs: list[RunLog], pairs: int) -> list[Item]:
+    """Adds to every RUN/probe.jsonl; returns notes on what is missing."""
+    for r in runs:
+        if r.columns and "text.zeta" not in r.columns:
+            raise UsageError(f"--probe-pairs compares zeta, which the loss {r.option('loss')} of {r.path} does not keep")
+    missing = [f"{r.name}: {text}" for r in runs for text in dynamics.probe(r, _places(r), pairs)]
+    for text in missing:
+        print(f"ccstream-report: {pages.redact(text)}", file=sys.stderr)
+    return [_note(pages.redact(text)) for text in missing]
+
+
 def _sections(runs: list[RunLog], options: Options) -> list[Section]:
     d = _Drawer(runs)
-    sections = [*_training(d), *_columns(d)]
+    missing = _probe(runs, options.probe_pairs) if options.probe_pairs else []
+    sections = [*_training(d), *report_state.columns(d), Section("Probe", items=missing)]
     if len(runs) == 1:
         used = sum(len(json.dumps(item)) for s in sections for item in s.items)
         samples = _Samples(options, runs[0], _IMAGES_UNTIL_BYTES - used)
-        sections += _examples(samples, runs[0]) + _extremes(samples, runs[0])
+        sections += _examples(samples, runs[0]) + _extremes(samples, runs[0]) + _moved(samples, runs[0])
     return [s for s in [*sections, _origins(runs)] if s.items]
 
 
 def _numbers(run: RunLog) -> dict[str, Any]:
-    steps = run.series["loss"].x
+    steps, probes = run.series["loss"].x, dynamics.probed(run.path)
     return {"run": run.path, "entries": len(steps), "step": steps[-1] if steps else 0} | {
-        name: points.last() for name, points in run.series.items() if points.x}
+        name: points.last() for name, points in run.series.items() if points.x} | ({"probe": probes[-1]} if probes else {})
 
 
 def _follow(options: Options) -> None:
@@ -584,8 +541,8 @@ def act(options: Options, program: str) -> None:
 
         result, data, summary = report_group.make(runs, program)
     else:
-        result = {"page": out, "runs": [_numbers(r) for r in runs]}
         sections = _sections(runs, options)
+        result = {"page": out, "runs": [_numbers(r) for r in runs]}
         figures = [item for s in sections for item in s.items if item["kind"] == "lines"]
         data = pages.page_html(program, f"{len(runs)} runs" if len(runs) > 1 else runs[0].name, _summary(runs), sections,
                                next(filter(None, map(pages.plain_figure, figures[:4])), ""),

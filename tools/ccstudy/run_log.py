@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,11 @@ def number(value: Any) -> float | None:
             return None
         return value if math.isfinite(value) else None
     return None
+
+
+def digits(values: Iterable[float]) -> list[float]:
+    """Nine digits: all of a step, and more than a figure shows."""
+    return [float(f"{v:.9g}") for v in values]
 
 
 def member(value: Any, name: str) -> Any:
@@ -103,10 +108,12 @@ class Histogram:
 
 
 class Column:
-    """One column of the per-sample state, over checkpoints."""
+    """One column of the per-sample state, over checkpoints. at_min, at_max: how many entries hold that value."""
+
+    NUMBERS = ("visited", "min", "mean", "max", "std", "at_min", "at_max")
 
     def __init__(self) -> None:
-        self.visited, self.min, self.mean, self.max = Points(), Points(), Points(), Points()
+        self.visited, self.min, self.mean, self.max, self.std, self.at_min, self.at_max = (Points() for _ in self.NUMBERS)
         self.histograms: list[Histogram] = []
 
     def add(self, step: float, value: Any) -> None:
@@ -115,7 +122,7 @@ class Column:
             return
         self.visited.add(step, visited)
         if visited > 0:
-            for name in ("min", "mean", "max"):
+            for name in self.NUMBERS[1:]:
                 getattr(self, name).add(step, member(value, name))
             self._add_histogram(step, member(value, "histogram"), visited)
 
@@ -132,8 +139,8 @@ class Column:
             self.histograms.append(Histogram(step, low, width, [100 * n / visited for n in numbers if n is not None]))
 
     def rewind(self, step: float) -> None:
-        for points in (self.visited, self.min, self.mean, self.max):
-            points.rewind(step)
+        for name in self.NUMBERS:
+            getattr(self, name).rewind(step)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
