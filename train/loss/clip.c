@@ -37,6 +37,7 @@ const struct loss_row loss_clip = {
     .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,
     .own = {.tau = 0.01},
     .step = loss_step_anchors,
+    .tiles = true,
     .anchor = loss_clip_anchor,
     .device = DEVICE_LOSS_CLIP,
 };

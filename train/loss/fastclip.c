@@ -127,6 +127,7 @@ const struct loss_row loss_fastclip_v0 = {
     .columns = u_column,
     .surrogate = true,
     .step = fastclip_step,
+    .tiles = true,
     .device = DEVICE_LOSS_FASTCLIP,
 };
 
@@ -139,6 +140,7 @@ const struct loss_row loss_fastclip_v1 = {
     .columns = u_column,
     .surrogate = true,
     .step = fastclip_step,
+    .tiles = true,
     .device = DEVICE_LOSS_FASTCLIP,
 };
 
@@ -158,6 +160,7 @@ const struct loss_row loss_fastclip_v2 = {
     .columns = v2_columns,
     .surrogate = true,
     .step = fastclip_step,
+    .tiles = true,
     .device = DEVICE_LOSS_FASTCLIP,
 };
 
@@ -176,6 +179,7 @@ const struct loss_row loss_fastclip_v3 = {
     .columns = u_column,
     .surrogate = true,
     .step = fastclip_step,
+    .tiles = true,
     .times_tau = true,
     .slow_tau = 0.03,
     .device = DEVICE_LOSS_FASTCLIP,
@@ -197,6 +201,7 @@ const struct loss_row loss_scent = {
     .columns = u_column,
     .surrogate = true,
     .step = fastclip_step,
+    .tiles = true,
     .times_tau = true,
     .anchor_gamma = true,
     .slow_tau = 0.03,

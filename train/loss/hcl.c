@@ -126,6 +126,7 @@ const struct loss_row loss_dcl = {
     .own = {.tau = 0.01},
     .private_bytes = sizeof(struct debiased),
     .step = debiased_step,
+    .tiles = true,
     .anchor = debiased_anchor,
     .device = DEVICE_LOSS_DEBIASED,
 };
@@ -149,6 +150,7 @@ const struct loss_row loss_hcl = {
     .own = {.tau = 0.01},
     .private_bytes = sizeof(struct debiased),
     .step = debiased_step,
+    .tiles = true,
     .anchor = debiased_anchor,
     .device = DEVICE_LOSS_DEBIASED,
 };

@@ -99,6 +99,7 @@ const struct loss_row loss_isogclr = {
     .columns = isogclr_columns,
     .surrogate = true,
     .step = isogclr_step,
+    .tiles = true,
     .device = DEVICE_LOSS_ISOGCLR,
 };
 

@@ -163,7 +163,9 @@ struct loss_row {
     bool own_xi;       /* nuclr: the anchor's own zeta instead of xi */
     bool times_tau;    /* fastclip: the loss is multiplied by tau */
     bool anchor_gamma; /* scent: gamma depends on the anchor's u */
-    double slow_tau;   /* where tau is no more than this, it is learned at a third of its rate */
+    bool tiles;      /* step and anchor also work from an anchor's sums, see loss_tiled.h: of beta 0
+                        and one positive */
+    double slow_tau; /* where tau is no more than this, it is learned at a third of its rate */
 
     enum device_loss_kind device; /* DEVICE_LOSS_NONE: the host alone computes it */
 };

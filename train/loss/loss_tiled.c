@@ -34,15 +34,8 @@ struct loss_tiled {
 /* ---- memory ---- */
 
 bool loss_has_tiles(const struct loss *l, struct error *why) {
-    const char *reason = l->row->parity == LOSS_PARITY_REFERENCE ? "the published code"
-                         : l->options.views                      ? "a batch of two views"
-                         : l->row->device == DEVICE_LOSS_SIGLIP  ? "its sum over pairs"
-                         : l->row->uses_self                     ? "its terms of consistency"
-                         : l->row->carried != NULL ? "the order in which its chains walk contrasts"
-                         : loss_carries(l)         ? "its samples beyond the batch"
-                         : l->options.beta > 0.0   ? "its second sum of exponentials"
-                         : (l->row->reads & LOSS_BIT(LOSS_MARGIN)) != 0
-                             ? "its sum of squared hinges"
+    const char *reason = !l->row->tiles          ? "its step"
+                         : l->options.beta > 0.0 ? "its second sum of exponentials"
                          : loss_rows_each(l) > 1 ? "--positives above 1"
                                                  : NULL;
     if (reason != NULL) {

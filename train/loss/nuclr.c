@@ -280,7 +280,8 @@ static void nuclr_finish(struct loss *l, const struct loss_input *in) {
 #define NUCLR_ROW                                                                                  \
     .paper = "Wang, ICLR 2025", .own = {.tau = 0.01}, .columns = nuclr_columns,                    \
     .private_bytes = sizeof(struct nuclr), .scalars = nuclr_scalars, .begin = nuclr_begin,         \
-    .surrogate = true, .step = nuclr_step, .finish = nuclr_finish, .device = DEVICE_LOSS_NUCLR
+    .surrogate = true, .step = nuclr_step, .finish = nuclr_finish, .tiles = true,                  \
+    .device = DEVICE_LOSS_NUCLR
 
 const struct loss_row loss_nuclr = {
     .name = "nuclr",

@@ -42,6 +42,7 @@ const struct loss_row loss_rince = {
     .own = {.tau = 0.01},
     .check = rince_check,
     .step = loss_step_anchors,
+    .tiles = true,
     .anchor = rince_anchor,
     .device = DEVICE_LOSS_RINCE,
 };

@@ -94,6 +94,7 @@ const struct loss_row loss_sogclr = {
     .columns = sogclr_columns,
     .surrogate = true,
     .step = sogclr_step,
+    .tiles = true,
     .device = DEVICE_LOSS_SOGCLR,
 };
 
