@@ -82,6 +82,13 @@ for run, got in zip(runs, numbers):
         tables = [i for s in page["sections"] for i in s["items"] if i.get("title") == "Spread over samples, last checkpoint"]
         for name, _, samples, *shares in tables[0]["rows"]:
             column = states[-1][name]
+            h = column["histogram"]
+            assert [float(v) for v in shares[6:]] == [float(f"{100 * column[k] / column['visited']:.3g}") for k in ("at_min", "at_max")], shares
+            assert abs(float(shares[5]) * (last["tau"] if name.endswith("zeta") else 1.0) - column["std"]) < 1e-3 * column["std"] + 1e-9, shares
+            middles = [h["low"] + h["width"] * (k + 0.5) for k in range(len(h["counts"]))]
+            mean = sum(c * m for c, m in zip(h["counts"], middles)) / column["visited"]
+            rough = (sum(c * (m - mean) ** 2 for c, m in zip(h["counts"], middles)) / column["visited"]) ** 0.5
+            assert abs(rough - column["std"]) < h["width"], (name, rough, column["std"])
             assert int(samples) == column["visited"], (name, samples)
             numbers = [float(v) for v in shares[:5]]
             scale = last["tau"] if name.endswith("zeta") else 1.0
@@ -147,8 +154,16 @@ PYTHON
     expect 0 "$BIN/ccstream-report" runs/nuclr --probe-pairs 60
     cmp once.jsonl runs/nuclr/probe.jsonl || fail "a checkpoint was probed twice"
     rm runs/nuclr/probe.jsonl
+    # The trainer's own pages, one at every checkpoint, measure all of them, whichever the run keeps.
+    expect 0 $last "$BIN/ccstream-train" $how --loss nuclr --zeta-freeze-epochs 0 --keep-checkpoints 1 --probe-pairs 40 -o probed
+    lines probed/probe.jsonl 3
+    expect 0 "$BIN/ccstream-train" -q --resume probed --epochs 4 --probe-pairs 30
+    has probed/probe.jsonl '"step": 12, "pairs": 30, "used": 30'
+    expect 0 $last "$BIN/ccstream-train" $how --epochs 1 --probe-pairs 40 --loss sogclr -o useless
+    has err.txt "--probe-pairs has no effect: the loss keeps no zeta"
+    [ ! -e useless/probe.jsonl ] && [ -e useless/report.html ] || fail "a probe of a loss without zeta"
     expect_message 64 "compares zeta, which the loss sogclr of runs/sogclr does not keep" "$BIN/ccstream-report" runs/sogclr --probe-pairs 60
-    expect_message 64 "probe-pairs must be at least 16, not 3" "$BIN/ccstream-report" runs/nuclr --probe-pairs 3
+    expect_message 64 "probe-pairs must be at most 20000, not 20001" "$BIN/ccstream-report" runs/nuclr --probe-pairs 20001
     expect 0 "$BIN/ccstream-report" runs/nuclr
 fi
 

@@ -25,8 +25,8 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccdump state",
-    .purpose = "shows a checkpoint's per-sample state: visited count, min, mean, max and a "
-               "histogram of each column",
+    .purpose = "shows a checkpoint's per-sample state: visited count, min, mean, max, "
+               "standard deviation and a histogram of each column",
     .usage = CLI_TEXTS("CHECKPOINT [--json]"),
     CLI_OPTIONS(rows),
     .arguments = {1, 1},
@@ -34,8 +34,9 @@ static const struct cli_program program = {
     .notes = CLI_TEXTS(
         "CHECKPOINT is a file, or a run directory (its newest checkpoint is used). A sample is "
         "visited in a column once a step has written its entry. With --text-state caption the "
-        "columns of texts have an entry for each caption. A checkpoint with a number that is not "
-        "finite, in its weights too, is refused: exit code 65."),
+        "columns of texts have an entry for each caption. at_min and at_max count the entries that "
+        "are exactly the smallest and the largest: many of them mean a bound. A checkpoint with a "
+        "number that is not finite, in its weights too, is refused: exit code 65."),
 };
 
 /* One column and its histogram: bins of equal width from the smallest value to the largest. */
@@ -69,6 +70,9 @@ static void write_column(struct json_writer *w, const struct column *c) {
     json_double(w, "min", c->summary.min);
     json_double(w, "mean", c->summary.mean);
     json_double(w, "max", c->summary.max);
+    json_double(w, "std", c->summary.deviation);
+    json_u64(w, "at_min", c->summary.at_min_count);
+    json_u64(w, "at_max", c->summary.at_max_count);
     json_u64s(w, "histogram", c->bins, BINS);
     json_close_object(w);
 }

@@ -28,6 +28,7 @@ struct live {
     struct log_sink log, out; /* log erases the progress first; out: where it goes */
     pthread_mutex_t terminal; /* guards progress and what out writes */
     const char *run;          /* its directory */
+    uint64_t probe_pairs;     /* of its reports; 0: none */
     enum live_mode mode;
     int64_t started_ns, logged_ns;
     double mean_rate, mean_stall; /* of the last steps */

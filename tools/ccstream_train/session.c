@@ -2,6 +2,7 @@
  * session: one call of ccstream-train that trains a run, from its options to its report.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <sched.h>
 #include <spawn.h>
@@ -260,10 +261,12 @@ suggest_micro_batch(const struct trainer_options *t, enum status s, struct error
 
 /* RUN/report.html, whatever the run's end was, by the program that makes it; its errors are on
  * stderr. It is no failure of the run if it cannot be written. */
-static void write_report(const struct log_sink *log, const char *run) {
+static void write_report(const struct log_sink *log, const struct live *live) {
     char path[PATH_MAX_BYTES];
-    char copy[PATH_MAX_BYTES];
-    char *words[] = {path, (char[]){"--quiet"}, (char[]){"--trust"}, (char[]){"--"}, copy, NULL};
+    char run[PATH_MAX_BYTES];
+    char probe[48];
+    char *words[] = {path, (char[]){"--quiet"}, (char[]){"--trust"}, probe, (char[]){"--"}, run,
+                     NULL};
     int state = -1;
     pid_t child;
     if (!module_file_find(path, sizeof path, "ccstream-report", "CCSTREAM_REPORT")) {
@@ -272,7 +275,8 @@ static void write_report(const struct log_sink *log, const char *run) {
                   "Python, is not beside this program");
         return;
     }
-    (void)snprintf(copy, sizeof copy, "%s", run);
+    (void)snprintf(run, sizeof run, "%s", live->run);
+    (void)snprintf(probe, sizeof probe, "--probe-pairs=%" PRIu64, live->probe_pairs);
     char **const environment = child_environment(true); /* datasets may be at servers */
     const bool started =
         environment != NULL && posix_spawn(&child, path, NULL, NULL, words, environment) == 0;
@@ -295,7 +299,7 @@ static void write_report(const struct log_sink *log, const char *run) {
 static void report_saved(void *cookie, uint64_t step) {
     const struct live *live = cookie;
     (void)step;
-    write_report(&live->log, live->run);
+    write_report(&live->log, live);
 }
 
 /* Until the end of the run. */
@@ -353,6 +357,7 @@ static enum status train_on(struct data_list *data,
     run_config_id(id, live->run);
     t.run_id = id;
     t.log = &live->log;
+    live->probe_pairs = train_options_loss_reads(&o, LOSS_ZETA0) ? o.probe_pairs : 0;
     if (l->first) {
         t.on_step = live_step;
         t.on_retrieval = live_retrieval;
@@ -383,7 +388,7 @@ static enum status train_on(struct data_list *data,
     trainer_destroy(trainer);
     s = suggest_micro_batch(&t, s, err);
     if (l->first) {
-        write_report(&l->log, live->run);
+        write_report(&l->log, live);
     }
     if (l->first && s == STATUS_OK) {
         announce_end(&live->log, &o, live->run);

@@ -259,7 +259,7 @@ def measure(path: Path, places: list[str], pairs: int) -> dict[str, Any] | None:
         if not all(c.has(f"state.{side}.zeta_momentum") for side in SIDES):
             return None
         ids, offsets = _choose(c, pairs), c.offsets()
-        if len(ids) < MIN_PROBE:
+        if len(ids) < min(pairs, MIN_PROBE):
             return None
         owners = c.owners("text")
         zeta = {side: c.read(f"state.{side}.zeta") for side in SIDES}

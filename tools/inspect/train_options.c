@@ -145,6 +145,11 @@ static const struct cli_option rows[] = {
     {"json", 0, CLI_FLAG, FIELD(json), .help = "a JSON summary on stdout at the end"},
     {"report", 0, CLI_FLAG, FIELD(report),
      .help = "write RUN/report.html at every checkpoint and evaluation, not only at the end"},
+    {"probe-pairs", 0, CLI_U64, FIELD(probe_pairs), .min = "0", .max = "20000", .default_text = "0",
+     .metavar = "N",
+     .help = "losses with zeta: with every RUN/report.html, encode N training pairs with each kept "
+             "checkpoint and compare zeta with the minimiser of eq. (8) over them "
+             "(RUN/probe.jsonl); with --report at every checkpoint; 0: no probe"},
     {"progress", 0, CLI_ENUM, FIELD(progress), .default_text = "auto", .choices = progress_choices,
      .metavar = "KIND",
      .help = "progress on stderr: bar, one line that is redrawn; plain, one line every ten "

@@ -28,6 +28,7 @@ struct train_options {
     int ranks;      /* enum comm_ranks */
     int transport;  /* enum comm_transport */
     uint64_t rank_timeout_seconds;
+    uint64_t probe_pairs; /* of RUN/report.html; 0: none */
     bool dry_run, json, report, quiet, list_devices;
     int progress; /* enum live_mode */
     struct remote_choice remote;

@@ -142,6 +142,9 @@ enum status train_options_check_read(const struct cli_arguments *given,
                 CLI_TEXTS("block-loss", "block-size", "block-negatives", "block-pairs", "block-of"),
                 " without --task blocks");
     }
+    if (!train_options_loss_reads(o, LOSS_ZETA0)) {
+        warn_of(given, log, CLI_TEXTS("probe-pairs"), ": the loss keeps no zeta");
+    }
     if (o->trainer.teacher_image == NULL) {
         warn_of(given, log, CLI_TEXTS("distill-weight", "distill-tau", "teacher-tau"),
                 " without --teacher-image");

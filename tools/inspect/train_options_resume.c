@@ -15,7 +15,7 @@ static const char changeable[] =
     "image-lr text-lr checkpoint-every keep-checkpoints steps json quiet device state-memory "
     "threads loader-threads zeroshot knn probe patience io-engine nondeterministic cuda-graph "
     "autotune plan-cache dry-run checkpoint-seconds ranks transport rank-timeout endpoint "
-    "instance-metadata allow-private cache cache-size report progress ";
+    "instance-metadata allow-private cache cache-size report progress probe-pairs ";
 
 /* Why the other options cannot change; a group's reason has no name. */
 static const struct {

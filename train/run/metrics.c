@@ -334,6 +334,9 @@ static void put_state(struct json_writer *w,
         json_double(w, "min", s->min);
         json_double(w, "mean", s->mean);
         json_double(w, "max", s->max);
+        json_double(w, "std", s->deviation);
+        json_u64(w, "at_min", s->at_min_count);
+        json_u64(w, "at_max", s->at_max_count);
         put_histogram(w, s);
         json_close_object(w);
     }

@@ -136,9 +136,9 @@ enum status metrics_features(struct metrics *m,
 enum status metrics_finished(struct metrics *m, uint64_t step, struct error *err);
 
 /* summaries: of every column of `state`, then of `captions` (NULL: there are none).
- * {"step":..,"state":{COLUMN:{"visited":..,"min":..,"mean":..,"max":..,
- *  "histogram":{"low":..,"width":..,"counts":[..]}},..},"peak_rss_bytes":..}: bin i of a histogram
- * begins at low + i width; without empty ones at the end. */
+ * {"step":..,"state":{COLUMN:{"visited":..,"min":..,"mean":..,"max":..,"std":..,
+ *  "at_min":..,"at_max":..,"histogram":{"low":..,"width":..,"counts":[..]}},..},"peak_rss_bytes":..}:
+ * bin i of a histogram begins at low + i width; without empty ones at the end. */
 enum status metrics_state(struct metrics *m,
                           uint64_t step,
                           const struct sample_state *state,

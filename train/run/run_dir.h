@@ -7,7 +7,8 @@
  *   RUN/last                            relative symbolic link to the newest, replaced atomically
  *   RUN/best                            likewise, to the best by a validation figure (--keep-best)
  *   RUN/sessions.jsonl                  one JSON object for each call of ccstream-train
- *   RUN/report.html                     the page of the run (ccstream-report)
+ *   RUN/report.html, RUN/probe.jsonl    the page of the run, and what it has measured
+ *                                       (ccstream-report)
  *   RUN/nonfinite.json                  the step that met a number that is not finite
  *
  * Threading : functions on paths; one process writes to a run at a time.

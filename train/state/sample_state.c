@@ -526,12 +526,20 @@ void sample_state_summarise(struct sample_state_summary *sum,
             continue;
         }
         add_to_bins(sum, v, least_width);
-        sum->min = sum->visited_count == 0 || v < sum->min ? v : sum->min;
-        sum->max = sum->visited_count == 0 || v > sum->max ? v : sum->max;
+        const bool first = sum->visited_count++ == 0;
+        sum->at_min_count = first || v < sum->min ? 1 : sum->at_min_count + (v == sum->min);
+        sum->at_max_count = first || v > sum->max ? 1 : sum->at_max_count + (v == sum->max);
+        sum->min = first || v < sum->min ? v : sum->min;
+        sum->max = first || v > sum->max ? v : sum->max;
+        sum->origin = first ? v : sum->origin;
+        sum->squares += (v - sum->origin) * (v - sum->origin);
         sum->sum += v;
-        sum->visited_count++;
     }
-    sum->mean = sum->visited_count > 0 ? sum->sum / (double)sum->visited_count : 0.0;
+    const double n = sum->visited_count > 0 ? (double)sum->visited_count : 1.0;
+    const double mean = sum->sum / n;
+    sum->mean = mean;
+    sum->deviation =
+        sqrt(fmax(0.0, sum->squares / n - (mean - sum->origin) * (mean - sum->origin)));
 }
 
 /* ---- another dataset ---- */

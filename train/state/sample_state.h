@@ -173,9 +173,11 @@ void sample_state_put(struct sample_state *s,
 
 enum { SAMPLE_STATE_BINS = 48 };
 struct sample_state_summary {
-    uint64_t visited_count; /* entries that do not hold the mark of their kind */
-    double min, mean, max;  /* over them; 0 when there are none */
-    double sum;
+    uint64_t visited_count;              /* entries that do not hold the mark of their kind */
+    double min, mean, max;               /* over them; 0 when there are none */
+    double deviation;                    /* standard, of the visited ones as a whole */
+    uint64_t at_min_count, at_max_count; /* entries that are exactly the least, the largest */
+    double sum, origin, squares;         /* of distances from the first one, the origin */
     /* How the finite ones are distributed: bin i counts those in [(first + i) width,
      * (first + i + 1) width), bin 0 has the least. width is the least power of two, and at least
      * 2^-40 (of integers 1), for which the bins suffice: it does not depend on their order. */

@@ -94,6 +94,25 @@ static struct sample_state_summary summary_of(const float *values, uint64_t coun
     return s;
 }
 
+TEST(a_summary_counts_entries_at_the_bounds_and_measures_the_spread) {
+    const float values[] = {0.05f, SAMPLE_STATE_UNVISITED, 0.01f, 0.01f, 0.03f, 0.05f, 0.05f};
+    struct sample_state_summary s = summary_of(values, 7);
+    assert_int_equal(s.at_min_count, 2);
+    assert_int_equal(s.at_max_count, 3);
+    const double mean = 0.2 / 6.0;
+    const double squares =
+        (3 * 0.05 * 0.05 + 2 * 0.01 * 0.01 + 0.03 * 0.03) / 6.0; /* of floats: to 1e-7 */
+    assert_true(fabs(s.deviation - sqrt(squares - mean * mean)) < 1e-7);
+    sample_state_summarise(&s, (const float[]){0.005f}, SAMPLE_STATE_F32, 1);
+    assert_true(s.at_min_count == 1 && s.at_max_count == 3);
+    const float same[] = {100.25f, 100.25f, 100.25f}; /* far from 0, without cancellation */
+    s = summary_of(same, 3);
+    assert_true(s.deviation == 0.0 && s.at_min_count == 3 && s.at_max_count == 3);
+    const float none[] = {SAMPLE_STATE_UNVISITED};
+    s = summary_of(none, 1);
+    assert_true(s.deviation == 0.0 && s.at_min_count == 0 && s.at_max_count == 0);
+}
+
 TEST(bins_do_not_depend_on_the_order) {
     enum { COUNT = 200 };
     float up[COUNT], down[COUNT];
