@@ -16,7 +16,7 @@ except ImportError:
     print("skipped: numpy is not installed")
     sys.exit(77)
 
-from ccstream.studies import cards, chains, command, dynamics, page, popularity, run_log, study, toy, zeta
+from ccstream.studies import cards, chains, command, dynamics, normalizer, page, popularity, run_log, study, toy, zeta
 
 
 class FrameTest(unittest.TestCase):
@@ -192,6 +192,65 @@ class ChainsTest(unittest.TestCase):
         np.testing.assert_allclose(parts.mean, whole.mean, rtol=1e-12, atol=1e-12)
 
 
+class MixingTest(unittest.TestCase):
+    def test_the_chain_of_lemma_3_2_mixes_when_its_matrix_says(self):
+        scores = np.random.default_rng(4).normal(size=7) * 3
+        p = np.exp(scores) / np.exp(scores).sum()
+        k = chains.kernel(scores)
+        np.testing.assert_allclose(k.sum(1), 1.0, atol=1e-14)
+        np.testing.assert_allclose(p[:, None] * k, (p[:, None] * k).T, atol=1e-15)  # detailed balance with the softmax
+        for within in (0.25, 0.01):
+            at, count = np.eye(7), 0
+            while np.abs(at - p).sum(1).max() / 2 > within:
+                at, count = at @ k, count + 1
+            self.assertEqual(chains.proposals(scores, within), count)
+        self.assertEqual(chains.proposals(np.zeros(7), 0.25), 1)  # a uniform softmax is what is proposed
+
+    def test_no_chain_is_slower_than_the_bound(self):
+        options = command.parse(chains, "ccstudy chains", ["-n", "16", "-b", "4"])
+        rows = chains._mixing(options)
+        self.assertEqual(len(rows), 15)
+        for row in rows:
+            self.assertLess(row["steps"], row["bound"])
+
+
+class NormalizerTest(unittest.TestCase):
+    def test_the_gradient_of_neuclips_network_is_the_slope_of_its_objective(self):
+        r = np.random.default_rng(5)
+        unit = normalizer._unit
+        x, own, ids, log_g, tau = unit(r.normal(size=(6, 8))), 0.3 * r.normal(size=6), np.arange(6), r.normal(size=6), 0.2
+        network = normalizer.Network(8)
+        network.weight, network.owner = r.normal(size=(5, 8)), np.array([2, 9, 9, 9, 4])  # two belong to anchors
+
+        def objective(weight):
+            c = x @ unit(weight).T
+            terms = []
+            for i in range(6):
+                e = [np.exp((c[i, k] - own[i]) / tau) for k in range(5) if network.owner[k] != i]
+                alpha = np.log(np.mean(e))
+                terms.append(np.exp(log_g[i] - alpha) + alpha - 1)
+            return np.mean(terms)
+
+        got = network.gradient(x, own, ids, log_g, tau)
+        for place in np.ndindex(5, 8):
+            shift = np.zeros((5, 8))
+            shift[place] = 1e-6
+            slope = (objective(network.weight + shift) - objective(network.weight - shift)) / 2e-6
+            self.assertAlmostEqual(got[place], slope, delta=1e-7 * max(1, np.abs(got).max()))
+
+    def test_a_network_learns_the_normaliser_of_a_batch_that_stays(self):
+        r = np.random.default_rng(6)
+        x, t = (normalizer._unit(r.normal(size=(12, 6))) for _ in range(2))
+        s = x @ t.T
+        log_g = normalizer.exact(s, 0.2)[0]
+        network, errors = normalizer.Network(6), []
+        for step in range(1, 60):
+            alpha = network.step(x, t, np.diag(s), np.arange(12), log_g, 0.2, step + normalizer.RESTART)
+            errors.append(float(np.sqrt(np.mean((alpha - log_g) ** 2))))
+        self.assertEqual(len(network.weight), normalizer.PROTOTYPES)
+        self.assertLess(errors[-1], 0.3)
+
+
 def checkpoint(path, metadata, tensors):
     """A safetensors file of one-dimensional arrays, without hashes."""
     header, begin = {"__metadata__": metadata}, 0
@@ -249,7 +308,8 @@ class DynamicsTest(unittest.TestCase):
             os.mkfifo(f"{run}/checkpoints/step-6.safetensors")
             checkpoint(f"{run}/checkpoints/step-7.safetensors", {"train.step": "7"}, {"state.text.zeta": np.ones(2, np.float32)})
             self.assertEqual(dynamics.moves(run, ["text.zeta"], 1).last, 7)
-            whole = open(f"{run}/checkpoints/step-7.safetensors", "rb").read()
+            with open(f"{run}/checkpoints/step-7.safetensors", "rb") as file:
+                whole = file.read()
             with open(f"{run}/checkpoints/step-8.safetensors", "wb") as file:
                 file.write(whole[:-4])  # its column is cut
             self.assertIsNone(dynamics.moves(run, ["text.zeta"], 1))

@@ -126,6 +126,27 @@ class StudyTest(unittest.TestCase):
         self.assertIs(gradient.best([failed, point, failed]), point)
         self.assertIsNone(gradient.best([failed, end(np.inf, 1.0)]))
 
+    def test_the_burn_in_of_figure_4_is_the_papers_and_leaves_states(self):
+        def parse(*words):
+            options = command.parse(gradient, "ccstudy gradient", ["--burn-in", "--quick", *words])
+            gradient.check(options)
+            return options
+
+        for batch in (6, 8, 32):
+            shares = [m.options["burn_in"] for m in gradient._methods(parse("--batch", str(batch)))]
+            found = [int(share * (2 * batch - 2)) for share in shares]  # as emc2.c has it
+            self.assertEqual(found, [0, batch // 2, batch, 3 * batch // 2])
+            self.assertLess(found[-1], 2 * batch - 2)
+        self.assertEqual(parse().batch, 8)
+        with self.assertRaisesRegex(study.UsageError, "6 is the least"):
+            parse("--batch", "5")
+        options = parse("--samples", "20", "--steps", "40", "--lr", "0.01")
+        result = gradient.run(options, study.Progress(True))
+        self.assertEqual([row["method"] for row in result["rows"]], ["emc2-P-0", "emc2-P-b/2", "emc2-P-b", "emc2-P-3b/2"])
+        sections = gradient.page(result, options)
+        self.assertIn("P = b on", sections[0].text[0])
+        self.assertEqual([len(item["series"]) for item in sections[0].items], [4, 4])
+
     def test_a_part_is_read_only_with_the_settings_that_wrote_it(self):
         with tempfile.TemporaryDirectory() as folder:
             def options(*words):

@@ -34,10 +34,12 @@ NOTES = [
     "features of all samples, which here are never out of date.",
     "--json: rows of views (1: pairs, 2: two views), side (image, text; of two views first, second: the anchors), n, "
     "batch, tau, steps, mass, error, chi_square: --emc2-off-batch encode, Algorithm 1. skip: the same rows for --emc2-off-batch "
-    "skip; negcache: for loss negcache. trace: rows of all three, with method, over the steps. --quick: 2,000 steps.",
+    "skip; negcache: for loss negcache. mixing: rows of beta, batch, proposals until the chain of an anchor is within 0.25 of its softmax, "
+    "steps for them, and bound, the steps of lemma 3.2. trace: rows of all three, with method, over the steps. --quick: 2,000 steps.",
 ]
 EXAMPLES = ["ccstudy chains -o studies", "ccstudy chains --quick --json"]
 
+_BETAS, _BATCHES, _WITHIN = (1.0, 2.0, 4.0, 8.0, 16.0), (4, 8, 16), 0.25
 _METHODS, _SIDES = ("encode", "skip", "negcache"), (("image", "text"), ("first", "second"))
 _DIM, _LENGTHS = 16, 5
 _BINS, _THIN_VISITS = 10, 40  # visits of an anchor that follow each other are not independent
@@ -165,6 +167,51 @@ class Run:
                 "error": float(np.linalg.norm(got - want) / np.linalg.norm(want)), "chi_square": chi}
 
 
+# ---- lemma 3.2
+
+
+def kernel(scores: np.ndarray) -> np.ndarray:
+    """The transition matrix of one proposal, drawn uniformly from all contrasts (n), with these scores beta S."""
+    n = len(scores)
+    move = np.minimum(1.0, np.exp(scores[None, :] - scores[:, None])) / n
+    return move + np.diag(1.0 - move.sum(1))
+
+
+def proposals(scores: np.ndarray, within: float) -> int:
+    """The fewest proposals after which a chain is within this total variation of the softmax, from wherever it starts."""
+    p = np.exp(scores - scores.max())
+    p /= p.sum()
+
+    def distance(k: np.ndarray) -> float:
+        return float(np.abs(k - p).sum(1).max()) / 2
+
+    powers = [kernel(scores)]  # of 1, 2, 4, ... proposals
+    while distance(powers[-1]) > within:
+        powers.append(powers[-1] @ powers[-1])
+    count, at = 0, np.eye(len(p))
+    for k in reversed(range(len(powers))):
+        further = at @ powers[k]
+        if distance(further) > within:
+            at, count = further, count + (1 << k)
+    return count + 1
+
+
+def _mixing(options: Options) -> list[dict[str, Any]]:
+    """Of images as anchors, over beta = 1 / tau: the mean over anchors of the proposals that mix their chains, and for each B the
+    steps that this takes and those of eq. (13) with c = 1: the chains of all n anchors, B of which get R = B - 1 proposals in a step."""
+    n, rng = options.samples, np.random.default_rng((options.seed, options.samples))
+    images = _unit(rng.standard_normal((n, _DIM)))
+    s = images @ _unit(2.0 * images + rng.standard_normal((n, _DIM)) / _DIM**0.5).T
+    out = []
+    for beta in _BETAS:
+        needed = float(np.mean([proposals(beta * np.delete(s[a], a), _WITHIN) for a in range(min(n, 32))]))
+        for b in _BATCHES:
+            rate = b * (b - 1) / (2 * n * (n - 1) * np.exp(2 * beta))
+            out.append({"beta": beta, "batch": b, "proposals": needed, "steps": needed / (b - 1) * n / b,
+                        "bound": float(np.log(_WITHIN) / np.log1p(-min(rate, 0.5)))})
+    return out
+
+
 def _unit(x: np.ndarray) -> np.ndarray:
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
@@ -200,7 +247,7 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
                       for side, of_side in enumerate(results) for length, of_length in zip(lengths, of_side)]
     last = {method: [{k: v for k, v in row.items() if k != "method"} for row in trace
                      if row["method"] == method and row["steps"] == steps] for method in _METHODS}
-    return {"rows": last["encode"], "skip": last["skip"], "negcache": last["negcache"], "trace": trace}
+    return {"rows": last["encode"], "skip": last["skip"], "negcache": last["negcache"], "trace": trace, "mixing": _mixing(options)}
 
 
 def table(result: dict[str, Any]) -> Table:
@@ -226,6 +273,29 @@ def _errors(result: dict[str, Any], views: int, title: str) -> Item:
                   axis("steps", scale="log"), axis("relative error", scale="log"), lines)
 
 
+def _mixing_section(result: dict[str, Any], options: Options) -> Section:
+    rows = result["mixing"]
+    lines = []
+    for b in _BATCHES:
+        own = [r for r in rows if r["batch"] == b]
+        betas = [r["beta"] for r in own]
+        lines += [series(f"B = {b}", betas, [r["steps"] for r in own]), series(f"B = {b}, bound", betas, [r["bound"] for r in own], dashed=True)]
+    at = {(r["beta"], r["batch"]): r for r in rows}
+    low, high = at[_BETAS[1], 8], at[_BETAS[-1], 8]
+    growth = np.log(high["steps"] / low["steps"]) / (high["beta"] - low["beta"])
+    found = Table([Column("beta"), Column("B"), Column("proposals", ".1f"), Column("steps", ".1f"), Column("bound of the steps", ".3g")],
+                  [[r["beta"], r["batch"], r["proposals"], r["steps"], r["bound"]] for r in rows])
+    return Section("Mixing time", [
+        "Lemma 3.2 (Yau et al., ICML 2024): the chains come within a distance of the softmax that falls as (1 - BR / (2 m m_neg "
+        "exp(2 c^2 beta)))^steps, so BR times faster with larger batches, and at worst exp(2 beta) times slower at a larger beta.",
+        f"Computed here, not drawn, for the chain of each anchor over {options.samples - 1} contrasts: the steps until it is within {_WITHIN:g} of its softmax "
+        f"in total variation, from the worst start. At B = 8 they grow as exp({growth:.2f} beta) from beta {_BETAS[1]:g} to {_BETAS[-1]:g}, not exp(2 "
+        f"beta): {low['steps']:.0f} and {high['steps']:.0f}, where the bound has {low['bound']:.3g} and {high['bound']:.3g}. By the number of proposals alone, a "
+        f"step of batch 16 does the work of {at[_BETAS[0], 4]['steps'] / at[_BETAS[0], 16]['steps']:.0f} steps of batch 4, as BR has it."],
+        [figure("lines", "Steps until chains have mixed", axis("beta = 1 / tau"), axis("steps", scale="log"), lines),
+         table_item("Proposals for one chain, and steps", found)])
+
+
 def page(result: dict[str, Any], options: Options) -> list[Section]:
     encode, skip, cache = (result[key][0] for key in ("rows", "skip", "negcache"))
     return [
@@ -239,5 +309,6 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
             f"negative cache draws each negative independently, which leaves {cache['error']:.3f}: here its features are "
             "never out of date, and it keeps one for every sample."],
             [_errors(result, 1, "Pairs"), _errors(result, 2, "Two views")]),
+        _mixing_section(result, options),
         Section("Numbers", [], [table_item(f"After {encode['steps']} steps", table(result))]),
     ]

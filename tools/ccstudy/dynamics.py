@@ -64,7 +64,13 @@ class Columns:
         if not path.is_file():
             raise ValueError("not a file")
         self._file = path.open("rb")
-        size = path.stat().st_size
+        try:
+            self._read_header(path.stat().st_size)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _read_header(self, size: int) -> None:
         (length,) = struct.unpack("<Q", self._file.read(8).ljust(8, b"\xff"))
         if length > min(_MAX_HEADER_BYTES, size - 8):
             raise ValueError("not a safetensors file")

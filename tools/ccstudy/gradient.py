@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .gradient_model import METHODS, OBJECTIVES, Linear, Method, Problem, ResNet, draw_views, read_views, train
+from .gradient_model import METHODS, OBJECTIVES, Linear, Method, Problem, ResNet, burn_in_methods, draw_views, read_views, train
 from .page import write
 from .study import (Column, DataError, Item, Option, Options, Progress, Section, Table, UsageError, axis, check_dataset,
                     figure, load, np, series, table_item)
@@ -15,7 +15,7 @@ from .study import (Column, DataError, Item, Option, Options, Progress, Section,
 PURPOSE = "the exact gradient of the global loss in small-batch training: EMC2, figure 7"
 TITLE = "EMC2: the exact gradient of the global loss"
 EXAMPLES = ["ccstudy gradient -o studies", "ccstudy gradient --quick --json",
-            "ccstudy gradient --data cifar10 --model resnet18 -t 0 -o studies"]
+            "ccstudy gradient --data cifar10 --model resnet18 -t 0 -o studies", "ccstudy gradient --burn-in -o studies"]
 NOTES = [
     "Two fixed augmentations (SimCLR's) of each image. L is the global loss of eq. (1): each of the 2n views is an "
     "anchor, the other view its positive, all views of other images its negatives (998 for 500 images). L and |grad "
@@ -38,6 +38,8 @@ NOTES = [
     "negatives). grid: method, lr, L, norm2, scaled_norm2, bias2 of each run. trace: method, step, seconds, L, "
     "norm2, scaled_norm2 of the best. null: not finite. settings: what the numbers depend on. --quick: 100 images, "
     "2,000 steps, two step sizes.",
+    "--burn-in is figure 4 on the same problem, by L and by its gradient where the paper has accuracy: methods emc2-P-0, emc2-P-b/2, "
+    "emc2-P-b and emc2-P-3b/2, emc2-view with as many of the 2b - 2 proposals of a step before the first that counts.",
     "--model resnet18 needs torch.",
 ]
 OPTIONS = [
@@ -62,6 +64,8 @@ OPTIONS = [
     Option("lr", kind=list, metavar="X", help="a step size to try, up to 8 of them; without it, a grid for each "
                                               "model"),
     Option("threads", "t", int, 1, "N", "threads of resnet18; 0: all CPUs", least=0, most=1024),
+    Option("burn-in", kind=bool, help="figure 4 instead: EMC2 alone over the burn-in P of 0, b/2, b and 3b/2 proposals; --batch 6 or "
+                                      "more, default 8"),
     Option("resume", kind=bool, help="continue what was interrupted, after its last finished method; needs --out"),
 ]
 MAX_RATES, POINTS, BIAS_STEPS, QUICK_BIAS_STEPS = 8, 41, 20000, 1000
@@ -90,6 +94,10 @@ def check(o: Options) -> None:
     linear = o.model == "linear"
     if o.quick and "samples" not in o.given:
         o.samples = 100
+    if o.burn_in and "batch" not in o.given:
+        o.batch = 8
+    if o.burn_in and o.batch < 6:
+        raise UsageError(f"--burn-in: with --batch {o.batch} all 2b - 2 proposals of a step are the burn-in of P = 3b/2; 6 is the least")
     if o.steps is None:
         o.steps = 2000 if o.quick else 300000 if linear else 1250
     if o.image_size is None:
@@ -108,11 +116,15 @@ def check(o: Options) -> None:
         load("torch")
 
 
+def _methods(o: Options) -> tuple[Method, ...]:
+    return burn_in_methods(o.batch) if o.burn_in else METHODS
+
+
 def settings(o: Options) -> str:
     """What the numbers depend on, but for the dataset's pixels."""
     return (f"{o.data or 'generated'} n={o.samples} px={o.image_size} batch={o.batch} tau={o.tau:g} model={o.model} "
             f"norm={o.norm} steps={o.steps} optimizer={o.optimizer} schedule={o.schedule} seed={o.seed}"
-            f"{' quick' if o.quick else ''} lr {' '.join(f'{rate:g}' for rate in o.rates)}")
+            f"{' burn-in' if o.burn_in else ''}{' quick' if o.quick else ''} lr {' '.join(f'{rate:g}' for rate in o.rates)}")
 
 
 # ---- runs; those that an interrupted study has finished are in DIR/gradient.part.json
@@ -145,7 +157,8 @@ def _read_part(o: Options) -> list[dict[str, Any]]:
 
 def run(o: Options, progress: Progress) -> dict[str, Any]:
     runs = _read_part(o)
-    progress.total = (len(METHODS) * len(o.rates) - len(runs)) * o.steps
+    methods = _methods(o)
+    progress.total = (len(methods) * len(o.rates) - len(runs)) * o.steps
     size = o.samples, o.image_size, o.seed
     pixels = draw_views(*size) if o.data is None else read_views(o.data, *size)
 
@@ -155,7 +168,7 @@ def run(o: Options, progress: Progress) -> dict[str, Any]:
         return ResNet(pixels, count, o.seed, o.norm, o.threads)
 
     problem = Problem(pixels, o.batch, o.tau, o.seed, encoder, adam=o.optimizer == "adam", decay=o.schedule == "cosine")
-    for method in METHODS[len(runs) // len(o.rates):]:
+    for method in methods[len(runs) // len(o.rates):]:
         runs += train(problem, method, o.rates, o.steps, POINTS, QUICK_BIAS_STEPS if o.quick else BIAS_STEPS,
                       progress.advance)
         _write_part(o, runs)
@@ -196,7 +209,7 @@ def _row(o: Options, method: Method, of: dict[str, Any] | None) -> dict[str, Any
 
 def result(o: Options, runs: list[dict[str, Any]]) -> dict[str, Any]:
     out: dict[str, Any] = {"settings": settings(o), "rows": [], "grid": [], "trace": []}
-    for i, method in enumerate(METHODS):
+    for i, method in enumerate(_methods(o)):
         mine = runs[i * len(o.rates):(i + 1) * len(o.rates)]
         chosen = best(mine)
         out["rows"].append(_row(o, method, chosen))
@@ -220,7 +233,20 @@ def table(result: dict[str, Any], keys: list[str] | None = None) -> Table:
 
 # ---- the page
 
+def _burn_in_claim(result: dict[str, Any], o: Options) -> list[str]:
+    ends = "; ".join(f"{row['method'][7:]}: L {_text(row['L'])}, {_text(row['scaled_norm2'])} of which bias {_text(row['scaled_bias2'])}"
+                     for row in result["rows"])
+    return ["The paper's claim (Yau et al., ICML 2024, figure 4): accuracy grows with the burn-in P of every chain's proposals in a step, "
+            "and no longer from about P = b on, because the first states are still those of the parameters before.",
+            f"Measured here by L and its scaled squared gradient norm at the end, {o.samples} images, {o.steps:,} steps of batches of "
+            f"{o.batch}: {ends}. A larger P leaves fewer recorded states, {2 * o.batch - 2} - P, so that the estimate has less bias and more noise."]
+
+
 def page(result: dict[str, Any], o: Options) -> list[Section]:
+    if o.burn_in:
+        return [Section("Measured", _burn_in_claim(result, o), [_curves(result, value, "step", o) for value in ("scaled_norm2", "L")]),
+                Section("Numbers", [f"Settings: {result['settings']}"],
+                        [table_item("At the end of the best run of each", table(result, list(_COLUMNS)))])]
     rows = {row["method"]: row for row in result["rows"]}
 
     def end(key: str) -> str:
@@ -268,7 +294,7 @@ def page(result: dict[str, Any], o: Options) -> list[Section]:
     grid = Table([Column("method", "s"), Column("step size", "g"), Column("L", ".3f"),
                   Column("scaled |grad L|^2", ".3g"), Column("bias^2", ".3g")],
                  [[r["method"], r["lr"], r["L"], r["scaled_norm2"], r["bias2"]] for r in result["grid"]])
-    return [Section("Measured", claim, [_curves(result, value, by) for by in ("step", "seconds")
+    return [Section("Measured", claim, [_curves(result, value, by, o) for by in ("step", "seconds")
                                         for value in ("scaled_norm2", "L")]),
             Section("Why", why),
             Section("Numbers", [f"Settings: {result['settings']}", "With own pair: the squared gradient norm of "
@@ -283,10 +309,10 @@ def _text(value: float | None) -> str:
     return "no finite value" if value is None or not np.isfinite(value) else f"{value:.3g}"
 
 
-def _curves(result: dict[str, Any], value: str, by: str) -> Item:
+def _curves(result: dict[str, Any], value: str, by: str, o: Options) -> Item:
     what = "Global loss L" if value == "L" else "Squared norm of the exact gradient"
     lines = []
-    for method in METHODS:
+    for method in _methods(o):
         points = [p for p in result["trace"] if p["method"] == method.key]
         if points:
             lines.append(series(method.name, [p[by] for p in points], [p[value] for p in points]))

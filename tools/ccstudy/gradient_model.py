@@ -265,6 +265,15 @@ METHODS = (
     Method("emc2-encode", "EMC2, un-augmented", "emc2", "un-augmented", options=_EMC2),
     Method("emc2-skip", "EMC2, skip", "emc2", options={**_EMC2, "emc2_carry": "skip"}),
 )
+
+
+def burn_in_methods(batch: int) -> tuple[Method, ...]:
+    """Figure 4: the chain's view with P of 0, b/2, b and 3b/2 of a step's R = 2b - 2 proposals unrecorded."""
+    names = {"0": 0, "b/2": batch // 2, "b": batch, "3b/2": 3 * batch // 2}
+    return tuple(Method(f"emc2-P-{name}", f"EMC2, P = {name} = {p}", "emc2", "view", options={"burn_in": (p + 0.5) / (2 * batch - 2)})
+                 for name, p in names.items())
+
+
 REFRESH = 0.1  # of the negative cache, in each step: rho of the paper's table 3
 _NO_ID = 2 ** 64 - 1
 Encode = Callable[["np.ndarray"], "np.ndarray"]  # rows (R, m) to x (R, m, E), with the models as they are

@@ -4,15 +4,19 @@ embeddings that drift as in training: what the batch costs CLIP, and what memory
     exact:  log g_i = log mean_{j != i} exp((S_ij - S_ii) / tau) over all n pairs
     clip    that of the batch alone       sogclr, fastclip    u with a constant gamma, or with FastCLIP's cosine
     scent   gamma of the anchor, by its u
+    neuclip no memory of samples but a small network for each side, m prototypes W (of its contrasts' space) (NeuCLIP, 2026):
+            alpha_i = log mean_k exp((<x_i, W_k/|W_k|> - S_ii) / tau), stepped along J = mean_i [exp(-alpha_i) g_i + alpha_i - 1]
+            by AdaGrad, 10 times a batch; here alone, as ccstream-train has no such loss (docs/coverage.md)
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .heads import draws, mean_and_error
 from .study import Column, Option, Options, Progress, Section, Table, axis, ccstream, figure, np, series, table_item
 
-PURPOSE = "error of log u against the exact normaliser over the batch: SogCLR, FastCLIP, SCENT against CLIP"
+PURPOSE = "error of log u against the exact normaliser over the batch: SogCLR, FastCLIP, SCENT, NeuCLIP against CLIP"
 TITLE = "Error of the normaliser"
 OPTIONS = [
     Option("pairs", "n", int, 2048, "N", "drawn pairs", 256, 16384),
@@ -24,16 +28,20 @@ OPTIONS = [
 NOTES = [
     "Pairs are drawn unit vectors of 32 numbers around 64 centres, texts their images with noise, and drift towards a fixed direction of "
     "their own. A loss steps through batches of 8 to 128; of every anchor of the last epoch its log u right after its step is "
-    "compared with the exact one at that moment: root mean square and mean (bias) of the difference.",
+    "compared with the exact one at that moment: root mean square and mean (bias) of the difference. Of NeuCLIP alpha takes the place of "
+    "log u: two networks of 256 prototypes, the last embeddings when it begins and every 500 steps, with 10 steps of AdaGrad at 0.05 per batch; "
+    "the paper, which names no rate, has 4,096.",
     "--json: rows of method, batch, repeats, rms, bias, each with its standard error as NAME_se, in nats. --quick: 512 pairs, 4 "
     "epochs, 2 repeats.",
 ]
 EXAMPLES = ["ccstudy normalizer -o studies", "ccstudy normalizer --drift 0 --quick --json"]
 METHODS = {"clip": ("CLIP: the batch alone", "sogclr", {"gamma": 1.0}), "sogclr-8": ("SogCLR, gamma 0.8", "sogclr", {"gamma": 0.8}),
            "sogclr-3": ("SogCLR, gamma 0.3", "sogclr", {"gamma": 0.3}),
-           "fastclip": ("FastCLIP, cosine to 0.2", "fastclip-v1", {"gamma": 0.2}), "scent": ("SCENT", "scent", {"temperature": "constant"})}
+           "fastclip": ("FastCLIP, cosine to 0.2", "fastclip-v1", {"gamma": 0.2}), "scent": ("SCENT", "scent", {"temperature": "constant"}),
+           "neuclip": ("NeuCLIP, 256 prototypes", "", {})}
 BATCHES = (8, 32, 128)
 _DRAW, _BATCHES = 21, 22  # what is drawn
+PROTOTYPES, NETWORK_STEPS, RESTART, RATE = 256, 10, 500, 0.05
 
 
 def check(options: Options) -> None:
@@ -57,6 +65,67 @@ def exact(s: np.ndarray, tau: float) -> np.ndarray:
     return np.array(out)
 
 
+class Network:
+    """NeuCLIP's, of one side. A prototype that began as the anchor's own contrast does not count for that anchor: otherwise alpha is at
+    least log 1/m after a restart, whatever the sum is."""
+
+    def __init__(self, width: int):
+        self.recent, self.ids = np.zeros((0, width)), np.zeros(0, int)
+        self.weight, self.owner, self.squares = self.recent, self.ids, self.recent
+
+    def _shares(self, x: np.ndarray, own: np.ndarray, ids: np.ndarray, tau: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """alpha (B), shares pi (B, m) and cosines (B, m)."""
+        c = x @ _unit(self.weight).T
+        e = np.where(self.owner == ids[:, None], -np.inf, (c - own[:, None]) / tau)
+        top = e.max(1)
+        counts = np.isfinite(e).sum(1)
+        alpha = top + np.log(np.exp(e - top[:, None]).sum(1) / counts)
+        return alpha, np.exp(e - alpha[:, None]) / counts[:, None], c
+
+    def gradient(self, x: np.ndarray, own: np.ndarray, ids: np.ndarray, log_g: np.ndarray, tau: float) -> np.ndarray:
+        """dJ/dW (m, d)."""
+        alpha, pi, c = self._shares(x, own, ids, tau)
+        f = (1.0 - np.exp(log_g - alpha))[:, None] * pi / (len(x) * tau)
+        length = np.linalg.norm(self.weight, axis=1, keepdims=True)
+        return (f.T @ x - (f * c).sum(0)[:, None] * self.weight / length) / length
+
+    def step(self, x: np.ndarray, contrasts: np.ndarray, own: np.ndarray, ids: np.ndarray, log_g: np.ndarray, tau: float,
+             step: int) -> np.ndarray:
+        """Of a batch: alpha (B) after its steps."""
+        self.recent = np.concatenate([self.recent, contrasts])[-PROTOTYPES:]
+        self.ids = np.concatenate([self.ids, ids])[-PROTOTYPES:]
+        if len(self.weight) < PROTOTYPES or step % RESTART == 0:
+            self.weight, self.owner, self.squares = self.recent.copy(), self.ids, np.zeros_like(self.recent)
+        for _ in range(NETWORK_STEPS):
+            q = self.gradient(x, own, ids, log_g, tau)
+            self.squares = self.squares + q * q
+            self.weight = _unit(self.weight - RATE * q / (np.sqrt(self.squares) + 1e-10))
+        return self._shares(x, own, ids, tau)[0]
+
+
+def _steps(name: str, batch: int, options: Options, width: int) -> Callable[..., np.ndarray]:
+    """A function of embeddings x and t (B, d) of a batch and its ids, step and epoch, that returns log u (2, B) after its step."""
+    if name == "neuclip":
+        networks = [Network(width), Network(width)]
+
+        def by_network(x: np.ndarray, t: np.ndarray, ids: np.ndarray, step: int, epoch: int) -> np.ndarray:
+            s = x @ t.T
+            log_g = exact(s, options.tau)
+            return np.array([network.step(a, c, np.diag(s), ids, g, options.tau, step)
+                             for network, a, c, g in zip(networks, (x, t), (t, x), log_g)])
+
+        return by_network
+    _, loss_name, more = METHODS[name]
+    cosine = {"gamma_epochs": max(options.epochs // 2, 1)} if loss_name.startswith("fastclip") else {}
+    loss = ccstream.Loss(loss_name, options.pairs, max_batch=batch, tau=options.tau, **more, **cosine)
+
+    def by_loss(x: np.ndarray, t: np.ndarray, ids: np.ndarray, step: int, epoch: int) -> np.ndarray:
+        loss.step((x @ t.T).astype(np.float32), ids, step=step, epoch=epoch, lr=0.0)
+        return np.array([loss[f"{side}.log_u"][ids] for side in ("image", "text")])
+
+    return by_loss
+
+
 def error(name: str, batch: int, options: Options, seed: int, advance: Any) -> tuple[float, float]:
     """Root mean square and mean of log u less the exact one, over the anchors of the last epoch."""
     r = draws(seed, _DRAW)
@@ -64,9 +133,7 @@ def error(name: str, batch: int, options: Options, seed: int, advance: Any) -> t
     image = r.normal(size=(64, width))[r.integers(64, size=n)] + 0.7 * r.normal(size=(n, width))
     text = image + 0.8 * r.normal(size=(n, width))
     moves = _unit(r.normal(size=(2 * n, width))).reshape(2, n, width) * np.linalg.norm(image, axis=1)[:, None]
-    _, loss_name, more = METHODS[name]
-    cosine = {"gamma_epochs": max(options.epochs // 2, 1)} if loss_name.startswith("fastclip") else {}
-    loss = ccstream.Loss(loss_name, n, max_batch=batch, tau=options.tau, **more, **cosine)
+    take = _steps(name, batch, options, width)
     steps, differences = n // batch, []
     for epoch in range(options.epochs):
         order = draws(seed, _BATCHES, epoch).permutation(n)
@@ -74,10 +141,9 @@ def error(name: str, batch: int, options: Options, seed: int, advance: Any) -> t
             ids = order[step * batch:(step + 1) * batch]
             at = options.drift * (epoch * steps + step) / (options.epochs * steps)
             x, t = _unit(image[ids] + at * moves[0, ids]), _unit(text[ids] + at * moves[1, ids])
-            loss.step((x @ t.T).astype(np.float32), ids, step=epoch * steps + step, epoch=epoch, lr=0.0)
+            kept = take(x, t, ids, epoch * steps + step, epoch)
             if epoch == options.epochs - 1 and step % max(steps // 16, 1) == 0:
                 s = _unit(image + at * moves[0]) @ _unit(text + at * moves[1]).T
-                kept = np.array([loss[f"{side}.log_u"][ids] for side in ("image", "text")])
                 differences.append(kept - exact(s, options.tau)[:, ids])
         advance(n)
     d = np.concatenate([x.ravel() for x in differences])

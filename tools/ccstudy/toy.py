@@ -167,7 +167,10 @@ def _example(options: Options, tau: float) -> list[Item]:
     limits = [float(logs.min()), float(logs.max())]
     margin = 0.15 * (limits[1] - limits[0])
     at = np.linspace(limits[0] - margin, limits[1] + margin, _CURVE_POINTS)
+    x, y = _pairs(options, _SHOWN_PAIRS, 0, tau)
     return [
+        figure("scatter", f"The two spaces, with {_SHOWN_PAIRS} pairs, tau = {tau:g}", axis("first coordinate"), axis("second coordinate"),
+               [series("x, of the half disc", x[:, 0], x[:, 1]), series("y, of the square", y[:, 0], y[:, 1])]),
         _map(p, p.popularity, limits, f"True popularity: log10 q over the square of y, tau = {tau:g}"),
         _map(p, p.estimate, limits, f"Recovered by NUCLR: log10 of its estimate, tau = {tau:g}"),
         figure("lines", f"How popularity is distributed, tau = {tau:g}, n = {_SHOWN_PAIRS}",
