@@ -64,7 +64,10 @@ class MeasuresTest(unittest.TestCase):
     def test_mean_classifier_by_hand(self):
         x, means = np.array([[2.0, 1], [1, 2], [1, 1]]), np.eye(2)
         found = blocks_data.classify(x, np.array([0, 0, 1]), means)  # the tie is lost
-        self.assertTrue(np.allclose(found, 100 / 3))
+        self.assertTrue(np.allclose(found, (100 / 3, 100 / 3, 100)))
+        twelve = np.arange(12.0)[:, None]  # class 11 scores most: class k is number 12 - k
+        found = blocks_data.classify(np.ones((12, 1)), np.arange(12), twelve)
+        self.assertTrue(np.allclose(found, (50, 100 / 12, 1000 / 12)), found)
         losses = [math.log2(1 + math.exp(v)) for v in (-1, 1, 0)]
         self.assertAlmostEqual(blocks_data.mean_loss(x, np.array([0, 0, 1]), means), sum(losses) / 3)
 

@@ -137,11 +137,11 @@ def class_means(x: np.ndarray, points: Points) -> np.ndarray:
     return np.add.reduceat(x, points.first[:-1], 0) / np.diff(points.first)[:, None]
 
 
-def classify(x: np.ndarray, labels: np.ndarray, means: np.ndarray) -> tuple[float, float]:
-    """AVG-2 (two classes at a time, exactly) and top-1 of the mean classifier in percent. A tie counts as lost."""
+def classify(x: np.ndarray, labels: np.ndarray, means: np.ndarray) -> tuple[float, float, float]:
+    """AVG-2 (two classes at a time, exactly), top-1 and top-10 of the mean classifier in percent. A tie counts as lost."""
     scores = x @ means.T
     ranks = (scores >= scores[np.arange(len(x)), labels][:, None]).sum(1) - 1
-    return float(100 * (1 - ranks.mean() / (len(means) - 1))), float(100 * (ranks == 0).mean())
+    return float(100 * (1 - ranks.mean() / (len(means) - 1))), float(100 * (ranks == 0).mean()), float(100 * (ranks < 10).mean())
 
 
 def mean_loss(x: np.ndarray, labels: np.ndarray, means: np.ndarray) -> float:
@@ -152,18 +152,18 @@ def mean_loss(x: np.ndarray, labels: np.ndarray, means: np.ndarray) -> float:
 
 
 def measure(tower: Tower, parts: Parts, seed: int) -> dict[str, float]:
-    """On the test points: avg2 and top1 of the mean classifier, with the means of all training points, avg2_5 and
-    top1_5 with those of 5 of every class (mu-5), over 10 draws; its loss on two classes, mean_loss, with the means of
+    """On the test points: avg2, top1 and top10 of the mean classifier, with the means of all training points, avg2_5, top1_5 and
+    top10_5 with those of 5 of every class (mu-5), over 10 draws; its loss on two classes, mean_loss, with the means of
     the test points; and the block losses with one negative, loss_B."""
     train, test = parts.train, parts.test
     x, learned = tower.embed(test.rows), tower.embed(train.rows)
-    out = dict(zip(("avg2", "top1"), classify(x, test.labels, class_means(learned, train))))
+    out = dict(zip(("avg2", "top1", "top10"), classify(x, test.labels, class_means(learned, train))))
     few = []
     for k in range(DRAWS):
         r = np.random.default_rng([seed, _SHOTS, k])
         shots = [learned[a + r.permutation(b - a)[:SHOTS]].mean(0) for a, b in zip(train.first, train.first[1:])]
         few.append(classify(x, test.labels, np.array(shots)))
-    out |= zip(("avg2_5", "top1_5"), (float(v) for v in np.mean(few, 0)))
+    out |= zip(("avg2_5", "top1_5", "top10_5"), (float(v) for v in np.mean(few, 0)))
     out["mean_loss"] = mean_loss(x, test.labels, class_means(x, test))
     for size in SIZES:
         o = Blocks(MEASURED_BLOCKS, size, 1)

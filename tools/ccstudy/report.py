@@ -34,7 +34,7 @@ OPTIONS = [
     Option("group", kind=bool, help="one row for the runs that differ in --seed alone: mean and standard deviation over seeds, "
            "paired differences to the first RUN's row, curves with bands"),
     Option("force", kind=bool, help="replace a file that this command did not make"),
-    Option("probe-pairs", kind=int, metavar="N", default=0, least=0, most=20000, help="of runs of nuclr: encode N training pairs "
+    Option("probe-pairs", kind=int, metavar="N", default=0, least=0, most=20000, help="runs of nuclr: encode N training pairs "
            "with every checkpoint that the run keeps, and compare zeta with the minimiser of eq. (8) over them; RUN/probe.jsonl keeps "
            "the numbers, which later pages show too"),
     Option("json", kind=bool, help="the last numbers of every run as JSON on stdout; with --group all of its numbers"),
