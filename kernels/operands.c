@@ -249,7 +249,7 @@ OPERATOR(global_avgpool_bwd, NULL, NULL, GLOBAL_AVGPOOL_BWD_TENSORS(T, W))
 
 static enum status
 linear_act(const char *op, enum activation act, const struct tensor *pre, struct error *err) {
-    const bool gelu = act == ACTIVATION_GELU || act == ACTIVATION_QUICK_GELU;
+    const bool gelu = act >= ACTIVATION_GELU && act <= ACTIVATION_TANH_GELU;
     return (gelu && tensor_present(pre)) || (act == ACTIVATION_NONE && !tensor_present(pre))
                ? STATUS_OK
                : error_set(err, STATUS_INVALID,

@@ -53,8 +53,9 @@ enum write_mode { WRITE_SET, WRITE_ADD };
 enum activation {
     ACTIVATION_NONE,
     ACTIVATION_RELU,
-    ACTIVATION_GELU,      /* x/2 (1 + erf(x/sqrt 2)) */
-    ACTIVATION_QUICK_GELU /* x / (1 + exp(-1.702 x)) */
+    ACTIVATION_GELU,       /* x/2 (1 + erf(x/sqrt 2)) */
+    ACTIVATION_QUICK_GELU, /* x / (1 + exp(-1.702 x)) */
+    ACTIVATION_TANH_GELU   /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
 };
 
 enum { TENSOR_MAX_DIMS = 4 };
@@ -361,7 +362,7 @@ struct global_avgpool_bwd {
     W(bias, IN, PARAM, "O", OPTIONAL)
 struct linear {
     LINEAR_TENSORS(OPS_TENSOR, OPS_TENSOR)
-    enum activation act; /* NONE, GELU or QUICK_GELU */
+    enum activation act; /* NONE, or a GELU */
 };
 
 /* out = act(pre): the second half of a linear alone, with the same bits. CPU devices. */
@@ -370,7 +371,7 @@ struct linear {
     T(pre, IN, REAL, "MO")
 struct gelu {
     GELU_TENSORS(OPS_TENSOR, OPS_TENSOR)
-    enum activation act; /* GELU or QUICK_GELU */
+    enum activation act; /* a GELU */
 };
 
 #define LINEAR_BWD_TENSORS(T, W)                                                                   \

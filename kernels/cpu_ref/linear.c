@@ -3,21 +3,34 @@
  *
  * gelu(x) = x/2 (1 + erf(x/sqrt 2)); gelu'(x) = Phi(x) + x phi(x), Phi and phi those of the normal
  * distribution (Hendrycks and Gimpel, arXiv 1606.08415). The quick one is x s with s =
- * sigmoid(1.702 x), its slope s + 1.702 x s (1 - s).
+ * sigmoid(1.702 x), its slope s + 1.702 x s (1 - s). The tanh one is x/2 (1 + t), t = tanh(u) with
+ * u = sqrt(2/pi) (x + 0.044715 x^3), its slope (1 + t)/2 + x/2 (1 - t^2) u'.
  */
 #include <math.h>
 
 #include "kernels/cpu_ref/ref_internal.h"
 
+static const double sqrt_2_by_pi = 0.79788456080286535588;
+
+static double tanh_part(double x) {
+    return tanh(sqrt_2_by_pi * (x + 0.044715 * x * x * x));
+}
+
 static double gelu_of(double x, enum activation act) {
-    return act == ACTIVATION_QUICK_GELU ? x / (1.0 + exp(-1.702 * x))
-                                        : 0.5 * x * (1.0 + erf(x * 0.70710678118654752440));
+    return act == ACTIVATION_QUICK_GELU  ? x / (1.0 + exp(-1.702 * x))
+           : act == ACTIVATION_TANH_GELU ? 0.5 * x * (1.0 + tanh_part(x))
+                                         : 0.5 * x * (1.0 + erf(x * 0.70710678118654752440));
 }
 
 static double gelu_slope(double x, enum activation act) {
     if (act == ACTIVATION_QUICK_GELU) {
         const double s = 1.0 / (1.0 + exp(-1.702 * x));
         return s + 1.702 * x * s * (1.0 - s);
+    }
+    if (act == ACTIVATION_TANH_GELU) {
+        const double t = tanh_part(x);
+        return 0.5 * (1.0 + t) +
+               0.5 * x * (1.0 - t * t) * sqrt_2_by_pi * (1.0 + 3.0 * 0.044715 * x * x);
     }
     const double cumulative = 0.5 * (1.0 + erf(x * 0.70710678118654752440));
     const double density = 0.39894228040143267794 * exp(-0.5 * x * x);

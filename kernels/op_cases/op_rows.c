@@ -155,10 +155,10 @@ DESCRIBE_POOL(avgpool_bwd, false)
 
 /* ---- linear: sizes m, in, out; matmul: m, n, k ---- */
 
-static enum activation act_of(const struct op_case *c) {
-    return !has(c, OP_ACT)  ? ACTIVATION_NONE
-           : has(c, OP_ALT) ? ACTIVATION_QUICK_GELU
-                            : ACTIVATION_GELU;
+static enum activation gelu_of(const struct op_case *c) {
+    return has(c, OP_ALT)     ? ACTIVATION_QUICK_GELU
+           : has(c, OP_THIRD) ? ACTIVATION_TANH_GELU
+                              : ACTIVATION_GELU;
 }
 
 /* Required with GELU, omitted without. */
@@ -170,19 +170,19 @@ static void with_gelu(struct op_case *c, const char *name) {
 }
 
 static void describe_linear(struct op_case *c, const int64_t *s) {
-    c->args.linear.act = act_of(c);
+    c->args.linear.act = has(c, OP_ACT) ? gelu_of(c) : ACTIVATION_NONE;
     op_add_operands(c);
     with_gelu(c, "pre");
     omit(c, OP_PLAIN, "bias");
 }
 
 static void describe_gelu(struct op_case *c, const int64_t *s) {
-    c->args.gelu.act = has(c, OP_ALT) ? ACTIVATION_QUICK_GELU : ACTIVATION_GELU;
+    c->args.gelu.act = gelu_of(c);
     op_add_operands(c);
 }
 
 static void describe_linear_bwd(struct op_case *c, const int64_t *s) {
-    c->args.linear_bwd.act = act_of(c);
+    c->args.linear_bwd.act = has(c, OP_ACT) ? gelu_of(c) : ACTIVATION_NONE;
     op_add_operands(c);
     with_gelu(c, "pre");
     with_gelu(c, "dpre");

@@ -38,8 +38,9 @@ enum op_flag {
     OP_EVAL = 128,   /* inference form */
     OP_OMIT = 256,   /* optional gradients, running statistics or copies are omitted */
     OP_PACKED = 512, /* captions one after the other instead of T rows apart */
-    OP_ALT = 1024    /* the op's other form: cast back, a product in its inputs' type, Nesterov,
+    OP_ALT = 1024,   /* the op's other form: cast back, a product in its inputs' type, Nesterov,
                        no norm, causal, the quick GELU */
+    OP_THIRD = 2048  /* its third form: the tanh GELU */
 };
 
 enum op_content {

@@ -87,9 +87,10 @@ refused() { # refused PATTERN VISION TEXT TOP
     expect_message 69 "bad.json: .*$1" "$BIN/ccstream-train" --data data $own --out no --model bad.json
 }
 refused 'vision_cfg.ls_init_value is 0.5; only null' ', "ls_init_value": 0.5' "" ""
-refused 'text_cfg.pool_type is "last"; only "argmax"' "" ', "pool_type": "last"' ""
+refused 'text_cfg.pool_type is "last"; only "argmax" or "eos"' "" ', "pool_type": "last"' ""
 refused 'init_logit_bias is -10; only null' "" "" '"init_logit_bias": -10, '
-refused 'text_cfg.act_kwargs is {"approximate":"tanh"}; only null' "" ', "act_kwargs": {"approximate": "tanh"}' ""
+refused 'text_cfg.act_kwargs is {"approximate":"cubic"}; only null or {"approximate":"tanh"}' "" ', "act_kwargs": {"approximate": "cubic"}' ""
+refused 'vision_cfg.act_kwargs is {"approximate":"tanh"}; only null can' ', "act_kwargs": {"approximate": "tanh"}' "" '"quick_gelu": true, '
 refused 'text_cfg.act_layer is "swish"; this field is not known' "" ', "act_layer": "swish"' ""
 refused 'vision_cfg.colour is 1; this field is not known' ', "colour": 1' "" ""
 model "" "" "" | sed 's/"layers": 2, "width": 32/"layers": [1,1,1,1], "width": 32/' >bad.json

@@ -54,7 +54,7 @@ struct blocks_options {
     int32_t max_batch;      /* N at most */
     float eps;              /* of norms */
     float dropout;          /* [0, 1) */
-    enum activation act;    /* GELU or QUICK_GELU */
+    enum activation act;    /* a GELU */
     bool causal;            /* a row sees itself and the rows before it */
     bool narrow;
     bool training; /* false: no backward, blocks share one set of buffers */

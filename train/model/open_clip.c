@@ -35,7 +35,7 @@ static const struct {
                      {"vit_base_patch32_siglip_", 12, 768, 32},
                      {"vit_large_patch16_siglip_", 24, 1024, 16}};
 
-enum { SIGLIP_TOWERS = sizeof siglip_towers / sizeof *siglip_towers };
+enum { SIGLIP_TOWERS = sizeof siglip_towers / sizeof *siglip_towers, SIGLIP_2_VOCAB = 256000 };
 
 /* Heads of the text towers are 64 wide, as open_clip's own files have them. */
 static enum status
@@ -106,7 +106,7 @@ refuse(const char *object, const char *name, const char *text, const char *why, 
 static const char *const ignored[] = {
     "timm_model_pretrained", "timm_pool",    "timm_proj_bias", "timm_drop", "timm_drop_path",
     "hf_model_pretrained",   "hf_proj_type", "hf_pooler_type", NULL};
-static const char *const nulls[] = {"ls_init_value", "act_kwargs", "block_type", NULL};
+static const char *const nulls[] = {"ls_init_value", "block_type", NULL};
 static const char *const falses[] = {"final_ln_after_pool", "output_tokens", "qk_norm",
                                      "scaled_cosine_attn",  "scale_heads",   "scale_attn_inner",
                                      "scale_attn",          "scale_fc",      NULL};
@@ -157,7 +157,8 @@ static enum status read_field(const struct field *fields,
         (f->same != NULL && strcmp(text, f->same) == 0)) {
         return STATUS_OK;
     }
-    (void)snprintf(why, sizeof why, "only %s can be trained here", f->plain);
+    (void)snprintf(why, sizeof why, "only %s%s%s can be trained here", f->plain,
+                   f->same != NULL ? " or " : "", f->same != NULL ? f->same : "");
     return refuse(object, key, text, why, err);
 }
 
@@ -195,10 +196,28 @@ struct numbers {
 #define PLAIN(name_, value_)                                                                       \
     { .name = name_, .plain = value_ }
 
+/* Whether member `name` of the object `parent` of an object is this text. */
+static bool is_text(const struct json_value *object,
+                    const char *parent,
+                    const char *name,
+                    const char *expected) {
+    const char *text =
+        json_value_string(json_value_get(json_value_get(object, parent), name), NULL);
+    return text != NULL && strcmp(text, expected) == 0;
+}
+
 static bool is_siglip(const struct json_value *root) {
-    const char *pool =
-        json_value_string(json_value_get(json_value_get(root, "vision_cfg"), "timm_pool"), NULL);
-    return pool != NULL && strcmp(pool, "map") == 0;
+    return is_text(root, "vision_cfg", "timm_pool", "map");
+}
+
+/* As PyTorch's GELU takes it. */
+#define TANH_GELU "{\"approximate\":\"tanh\"}"
+
+static enum activation
+act_of(const struct json_value *root, const char *tower, enum activation usual) {
+    return is_text(json_value_get(root, tower), "act_kwargs", "approximate", "tanh")
+               ? ACTIVATION_TANH_GELU
+               : usual;
 }
 
 /* What SigLIP's towers must say, and the numbers of an image tower of timm. */
@@ -243,6 +262,11 @@ static enum status read_numbers(const struct json_value *root,
     const struct json_value *v = json_value_get(root, "vision_cfg");
     const bool siglip = is_siglip(root);
     const bool stages = json_value_is_array(json_value_get(v, "layers"));
+    bool quick = false;
+    (void)json_value_bool(json_value_get(root, "quick_gelu"), &quick);
+    const char *const tanh = quick ? NULL : TANH_GELU; /* the quick one has no forms */
+    /* an image tower of timm or of convolutions has none of open_clip's GELUs */
+    const bool own = !stages && json_value_get(v, "timm_model_name") == NULL;
     const struct field top[] = {
         NUMBER("embed_dim", embed, 1, 65536),
         NUMBER("quick_gelu", quick, 0, 1),
@@ -269,6 +293,7 @@ static enum status read_numbers(const struct json_value *root,
         PLAIN("pos_embed_type", "\"learnable\""),
         PLAIN("pool_type", "\"tok\""),
         PLAIN("norm_kwargs", "null"),
+        {.name = "act_kwargs", .plain = "null", .same = own ? tanh : NULL},
         PLAIN("timm_model_name", siglip ? NULL : "null"),
         PLAIN("timm_proj", siglip ? "\"none\"" : NULL),
         {.name = NULL}};
@@ -292,6 +317,7 @@ static enum status read_numbers(const struct json_value *root,
         PLAIN("proj_type", "\"linear\""),
         PLAIN("norm_kwargs",
               siglip ? "{\"eps\":9.9999999999999995e-7}" : "null"), /* as printed here */
+        {.name = "act_kwargs", .plain = "null", .same = tanh},
         PLAIN("hf_model_name", "null"),
         {.name = NULL}};
     *n = (struct numbers){0, 0, 12, 768, 64, 4, 16, 224, 0, 77, 49408, 512, 8, 12, 4};
@@ -330,7 +356,7 @@ enum status open_clip_read(struct dual_encoder_options *out,
                 .dim = (int32_t)n.width,
                 .heads = (int32_t)heads,
                 .ffn_dim = (int32_t)(n.width * n.ratio),
-                .act = siglip ? ACTIVATION_GELU : act,
+                .act = act_of(config, "vision_cfg", siglip ? ACTIVATION_GELU : act),
                 .map = siglip,
                 .patch_dropout = n.drop},
         .text = {.kind = TRANSFORMER_CLIP,
@@ -341,7 +367,7 @@ enum status open_clip_read(struct dual_encoder_options *out,
                  .vocab_count = (int32_t)n.vocab,
                  .position_count = (int32_t)n.context,
                  .max_tokens = (int32_t)n.context,
-                 .act = act,
+                 .act = act_of(config, "text_cfg", act),
                  .whole = siglip,
                  .pool = siglip ? TRANSFORMER_POOL_LAST : TRANSFORMER_POOL_END}};
     if (resnet) {
@@ -397,10 +423,20 @@ static int32_t timm_tower(const struct vit_options *v) {
     while (i < SIGLIP_TOWERS &&
            !(v->map && v->layers == siglip_towers[i].layers && v->dim == siglip_towers[i].width &&
              v->patch_px == siglip_towers[i].patch && v->ffn_dim == 4 * v->dim &&
-             v->heads == v->dim / 64)) {
+             v->heads == v->dim / 64 && v->act == ACTIVATION_GELU)) {
         i++;
     }
     return i;
+}
+
+bool open_clip_knows(const struct dual_encoder_options *o) {
+    return !o->vit.map || timm_tower(&o->vit) < SIGLIP_TOWERS;
+}
+
+static void write_act(struct json_writer *w, enum activation act) {
+    if (act == ACTIVATION_TANH_GELU) {
+        json_raw(w, "act_kwargs", TANH_GELU, sizeof TANH_GELU - 1);
+    }
 }
 
 void open_clip_write(struct json_writer *w,
@@ -438,6 +474,7 @@ void open_clip_write(struct json_writer *w,
         if (o->vit.patch_dropout > 0.0) {
             json_double(w, "patch_dropout", o->vit.patch_dropout);
         }
+        write_act(w, o->vit.act);
     }
     if (o->vit.map) {
         json_bool(w, "timm_model_pretrained", false);
@@ -452,8 +489,11 @@ void open_clip_write(struct json_writer *w,
     json_i64(w, "heads", o->text.heads);
     json_i64(w, "layers", o->text.layers);
     json_double(w, "mlp_ratio", ratio_of(o->text.ffn_dim, o->text.dim));
+    write_act(w, o->text.act);
     if (o->vit.map) {
-        json_string(w, "hf_tokenizer_name", "timm/ViT-B-16-SigLIP");
+        json_string(w, "hf_tokenizer_name",
+                    o->text.vocab_count == SIGLIP_2_VOCAB ? "timm/ViT-B-16-SigLIP2"
+                                                          : "timm/ViT-B-16-SigLIP");
         json_raw(w, "tokenizer_kwargs", "{\"clean\":\"canonicalize\"}", 24);
         json_bool(w, "no_causal_mask", true);
         json_bool(w, "proj_bias", true);

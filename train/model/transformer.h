@@ -56,7 +56,7 @@ struct transformer_options {
     int32_t max_tokens;     /* T at most (30) */
     int32_t max_batch;      /* N at most */
     float dropout;          /* [0, 1); default 0.1 */
-    enum activation act;    /* GELU or QUICK_GELU */
+    enum activation act;    /* a GELU */
     enum transformer_pool pool;
     bool whole; /* SigLIP's: every caption has max_tokens rows, padding too, which all are seen */
     bool training; /* false: no backward, blocks share one set of buffers */

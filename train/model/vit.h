@@ -35,7 +35,7 @@ struct vit_options {
     int32_t dim;      /* D, a multiple of heads */
     int32_t heads;
     int32_t ffn_dim;
-    enum activation act; /* GELU or QUICK_GELU */
+    enum activation act; /* a GELU */
     bool map;            /* SigLIP's */
     double
         patch_dropout; /* [0, 1): share of an image's patches that training drops; not with map */

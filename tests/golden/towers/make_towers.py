@@ -170,7 +170,8 @@ class Siglip(torch.nn.Module):
         clip.visual = torch.nn.Module()
         clip.visual.trunk = VisionTransformer(
             img_size=vision["image_size"], patch_size=vision["patch_size"], embed_dim=vision["width"], depth=vision["layers"],
-            num_heads=vision["width"] // vision["head_width"], class_token=False, global_pool="map", num_classes=0)
+            num_heads=vision["width"] // vision["head_width"], class_token=False, global_pool="map", num_classes=0,
+            act_layer="gelu_tanh" if "act_kwargs" in vision else None)
         clip.text = _build_text_tower(config["embed_dim"], config["text_cfg"])
         self.clip = clip.double()
         exact_norms(self)
@@ -355,6 +356,7 @@ def run_recipe(config, batch, tokens, lock=(None, None), rates=(1.0, 1.0), layer
 
 def main():
     tiny = (2, 192, 3, 768)
+    tanh = {"approximate": "tanh"}
     if sys.argv[1:] == ["clip"]:
         vision = {"image_size": 32, "patch_size": 8, "layers": 2, "width": 48, "head_width": 16}
         text = {"context_length": 12, "vocab_size": VOCAB, "width": 32, "heads": 2, "layers": 2}
@@ -362,6 +364,9 @@ def main():
         vision = {"image_size": 32, "patch_size": 16, "layers": 1, "width": 64, "head_width": 32, "mlp_ratio": 3.0}
         text = {"context_length": 10, "vocab_size": VOCAB, "width": 48, "heads": 3, "layers": 3, "mlp_ratio": 2.0}
         run_clip({"embed_dim": EMBED, "quick_gelu": True, "vision_cfg": vision, "text_cfg": text}, 5, 10)
+        vision = {"image_size": 16, "patch_size": 8, "layers": 2, "width": 32, "head_width": 16, "act_kwargs": tanh}
+        text = {"context_length": 8, "vocab_size": VOCAB, "width": 32, "heads": 2, "layers": 1}
+        run_clip({"embed_dim": EMBED, "vision_cfg": vision, "text_cfg": text}, 5, 8)
         return
     if sys.argv[1:] == ["recipes"]:
         global DIGITS
@@ -394,6 +399,9 @@ def main():
         text = {"context_length": 10, "vocab_size": VOCAB, "width": 48, "heads": 3, "layers": 2, "no_causal_mask": True,
                 "proj_bias": True, "pool_type": "last", "norm_kwargs": {"eps": 1e-6}}
         run_clip({"embed_dim": EMBED, "custom_text": True, "vision_cfg": vision, "text_cfg": text}, 6, 10)
+        vision.update(layers=1, act_kwargs=tanh)
+        text.update(layers=1, act_kwargs=tanh)
+        run_clip({"embed_dim": EMBED, "custom_text": True, "vision_cfg": vision, "text_cfg": text}, 5, 10)
         return
     if sys.argv[1:] == ["large"]:
         run("resnet50", False, "batch", "distil", (6, 768, 12, 3072), 128, 4, 8)
