@@ -75,15 +75,15 @@ static enum status open_trainer(struct bench_step *b, struct error *err) {
     t.image_tower = o->image_tower;
     t.text_tower = o->text_tower;
     t.model = o->model;
+    struct dual_encoder_options model;
+    TRY(step_options_of_model(&model, o, err));
     if (o->model != NULL) {
-        struct dual_encoder_options model;
-        TRY(step_options_of_model(&model, o, err));
         t.embed_dim = (uint32_t)model.embed_dim;
     }
     t.small_stem = o->stem == 1;
     t.image_size_px = (uint32_t)o->image_size;
     t.max_tokens = (uint32_t)o->tokens;
-    t.dropout = o->dropout;
+    t.dropout = o->dropout >= 0.0 ? o->dropout : (double)model.text.dropout;
     t.dtype = b->dtype;
     t.padded_captions = o->padding == 1;
     t.augment = AUGMENT_TRAIN;

@@ -100,7 +100,7 @@ create_tower(struct bench_tower *t, const struct bench_step *b, struct error *er
     m.image.stem = o->stem == 1 ? RESNET_STEM_SMALL : RESNET_STEM_STANDARD;
     m.text.max_tokens = (int32_t)o->tokens;
     m.text.vocab_count = (int32_t)o->vocab;
-    m.text.dropout = (float)o->dropout;
+    m.text.dropout = o->dropout >= 0.0 ? (float)o->dropout : m.text.dropout;
     m.image.max_batch = m.text.max_batch = m.vit.max_batch = (int32_t)o->batch;
     m.text.training = m.vit.training = true;
     m.vit.image_px = m.image.image_px;
