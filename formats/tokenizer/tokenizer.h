@@ -82,7 +82,8 @@ struct tokenizer;
 
 /* Opens a model: ours or any SentencePiece model that has an end piece, or a vocabulary. Without a
  * begin piece the model is SigLIP's (T5's): texts are cleaned as open_clip's canonicalize does, and
- * rows have no begin and are filled up with the end piece. A vocabulary is a text in UTF-8, a piece
+ * rows have no begin and are filled up with the end piece. Gemma's model (its begin piece is <bos>)
+ * is SigLIP 2's: the same, filled up with its padding. A vocabulary is a text in UTF-8, a piece
  * a line, with the lines [UNK], [CLS] and [SEP] (BERT's vocab.txt, at most 4 MiB). A vocabulary's
  * texts are treated as Hugging Face's BertTokenizerFast does for uncased models, [UNK] [CLS] [SEP]
  * [PAD] [MASK] inside a text included. CLIP's BPE: bpe_simple_vocab_16e6.txt, also packed by gzip,

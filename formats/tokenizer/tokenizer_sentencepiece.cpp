@@ -338,6 +338,9 @@ enum status open_model(struct tokenizer *t, struct error *err) {
     t->cls_id = p->bos_id();
     t->sep_id = p->eos_id();
     t->pad_id = t->cls_id < 0 ? t->sep_id : p->pad_id() >= 0 ? p->pad_id() : p->unk_id();
+    if (t->cls_id >= 0 && p->IdToPiece(t->cls_id) == "<bos>") {
+        t->cls_id = -1; /* Gemma's, whose begin piece SigLIP 2 does not use */
+    }
     FAIL_IF(t->sep_id < 0, err, STATUS_UNSUPPORTED, "tokenizer: model has no end piece");
     t->model = p.release();
     return STATUS_OK;

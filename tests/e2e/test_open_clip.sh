@@ -106,6 +106,7 @@ for run in siglip siglip-micro; do sed -n 's/.*"loss":\([0-9.]*\).*/\1/p' $run/m
 paste siglip.txt siglip-micro.txt | awk '{ d = $1 - $2 } d > 1e-4 || d < -1e-4 { exit 1 }' || fail "micro-batches: $(cat siglip.txt siglip-micro.txt)"
 export_to siglip siglip-there 2>siglip.log
 has siglip.log "encode(text)[:15] + [eos_id] of texts that"
+has siglip.log 'ccstream reads this folder, open_clip does not: timm has no SigLIP image tower'
 has siglip-there/open_clip_config.json '"no_causal_mask":true'
 has siglip-there/open_clip_config.json '"mean":[0.5,0.5,0.5],"std":[0.5,0.5,0.5],"interpolation":"bicubic","resize_mode":"squash"'
 has siglip-there/open_clip_config.json '"hf_tokenizer_name":"timm/ViT-B-16-SigLIP"'
@@ -118,6 +119,34 @@ tensors equal siglip-there/open_clip_model.safetensors siglip-again/open_clip_mo
 numbers retrieval siglip >retrieval.json
 numbers retrieval siglip-there >other.json
 cmp retrieval.json other.json || fail "siglip: $(cat other.json)"
+# A SiglipModel of Hugging Face, with the tanh GELU in its text tower alone, which is its default in both.
+sed 's/"mlp_ratio":4,"hf_tok/"mlp_ratio":4,"act_kwargs":{"approximate":"tanh"},"hf_tok/' siglip-there/open_clip_config.json >tanh.json
+cp -r siglip-there siglip-tanh && cp tanh.json siglip-tanh/open_clip_config.json
+for model in siglip-there siglip-tanh; do
+    tensors hugging-face $model hf-$model && cp siglip-there/tokenizer.model hf-$model/
+    export_to $model $model-1 2>/dev/null
+    export_to hf-$model $model-2 2>/dev/null
+    sed -i 's/"hf_tokenizer_name":"[^"]*",//' $model-[12]/open_clip_config.json
+    same $model-1 $model-2
+    numbers retrieval $model >one.json
+    numbers retrieval hf-$model >two.json
+    cmp one.json two.json || fail "hf-$model: $(cat two.json)"
+done
+has siglip-tanh-2/open_clip_config.json '"act_kwargs":{"approximate":"tanh"}'
+has siglip-tanh-2/open_clip_config.json '"mean":[0.5,0.5,0.5]'
+hugging() { # hugging CODE PATTERN SED: hf-siglip-there, with another configuration
+    rm -rf bad && cp -r hf-siglip-there bad
+    sed "$3" hf-siglip-there/config.json >bad/config.json
+    expect_message "$1" "$2" "$BIN/ccstream-eval" retrieval bad --data data
+}
+hugging 69 'hidden_act of a tower is relu; only gelu' 's/"hidden_act": "gelu"/"hidden_act": "relu"/'
+hugging 69 "vision_config.layer_norm_eps is not this model's 1e-06" 's/"hidden_act"/"layer_norm_eps": 1e-5, "hidden_act"/'
+hugging 69 'vision_config.image_size is not a number from 1' 's/"image_size": 32/"image_size": [32, 32]/'
+hugging 69 'vision_use_head is false' 's/"hidden_act"/"vision_use_head": false, "hidden_act"/'
+hugging 69 'embed_dim is 16, its image tower has 32' 's/"projection_size": 32/"projection_size": 16/'
+tensors edit hf-siglip-there/model.safetensors bad/model.safetensors --shape vision_model.head.attention.in_proj_weight=32,96
+cp hf-siglip-there/config.json bad/
+expect_message 65 'in_proj_weight is (32, 96), the model has (96, 32)' "$BIN/ccstream-eval" retrieval bad --data data
 "$BIN/ccpack" tokenizer data --overwrite --tokenizer siglip.model >/dev/null # its tokens are stored
 "$BIN/ccstream-eval" retrieval siglip-there --data data --json >/dev/null || fail "no evaluation with stored tokens"
 expect_message 64 "vocab_size is 32000, and CLIP's tokenizer has 49408 tokens; give the model's own" \
@@ -180,8 +209,8 @@ config 69 'vision_cfg.timm_model_name is' 's/"patch_size"/"timm_model_name":"con
 config 65 'visual.conv1.weight is' 's/"patch_size":8/"patch_size":4/'
 config 65 'no model_cfg' 's/model_cfg/other/'
 config 65 'open_clip_config.json' 's/}$//'
-sed -i 's/"clip"/"siglip"/' hf/config.json
-expect_message 69 'model_type is siglip; of transformers. models only clip' "$BIN/ccstream-eval" retrieval hf --data data
+sed -i 's/"clip"/"blip"/' hf/config.json
+expect_message 69 'model_type is blip; of transformers. models only clip' "$BIN/ccstream-eval" retrieval hf --data data
 expect_message 69 'without the state of a run' "$BIN/ccdump" state there
 expect_message 64 'without the state of samples' "$BIN/ccstream-train" --data data --init there --init-state --loss clip --batch-size 32 --out no
 expect_message 66 'a model of open_clip or Hugging Face, not a dataset' "$BIN/ccstream-train" --data there --out no

@@ -1,11 +1,11 @@
 """Models of open_clip against ccstream, both from the same random weights and pairs.
 
-    pip install open_clip_torch==3.3.0 torch sentencepiece && python3 models.py BIN WORK [NAME...]
+    pip install open_clip_torch==3.3.0 torch sentencepiece transformers && python3 models.py BIN WORK [NAME...]
 
 For each: the folder that open_clip writes goes through ccstream-export with equal bytes, and open_clip loads the result;
 tokens, preprocessed images and logits (1e-4). Of the small ones also the gradient of one step, as what SGD moves by (1e-5 of each tensor's
 norm), and the losses and weights of ten AdamW steps, by torch in float64. A NAME is one of open_clip's models; the small ones but ViT-S-32
-are described here. SigLIP's tokenizer is not in any package: a SentencePiece model of its kind is made of the captions.
+are described here. "siglip-hf" is a small SiglipModel of transformers, of which the logits are compared. SigLIP's tokenizer is not in any package: a SentencePiece model of its kind is made of the captions.
 """
 import io
 import json
@@ -23,7 +23,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 BATCH, TAU, LR, DECAY, STEPS = 8, 0.07, 1e-4, 0.2, 10
-FULL = ("ViT-S-16", "ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "ViT-B-16-SigLIP")  # logits alone
+FULL = ("ViT-S-16", "ViT-B-32", "ViT-B-16", "ViT-L-14", "RN50", "ViT-B-16-SigLIP", "ViT-B-16-SigLIP2")  # logits alone
 WORDS = "a photo of two red dogs running on the beach it's 2024 at dusk café naïve ☃ under 37 umbrellas".split()
 MEAN, STD = open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
 
@@ -37,6 +37,9 @@ SMALL = {
             "text_cfg": text(96, 3, 2)},
     "resnet": {"embed_dim": 40, "vision_cfg": {"image_size": 64, "layers": [1, 2, 1, 1], "width": 16, "head_width": 64, "patch_size": None},
                "text_cfg": text(64, 1, 2)},
+    "vit-tanh": {"embed_dim": 48, "vision_cfg": {"image_size": 48, "layers": 2, "width": 64, "head_width": 32, "patch_size": 16,
+                                                 "act_kwargs": {"approximate": "tanh"}},
+                 "text_cfg": text(64, 2, 2, act_kwargs={"approximate": "tanh"})},
     "vit-quickgelu": {"embed_dim": 64, "quick_gelu": True,
                       "vision_cfg": {"image_size": 48, "layers": 2, "width": 96, "head_width": 48, "mlp_ratio": 3.0, "patch_size": 16},
                       "text_cfg": text(64, 2, 3, mlp_ratio=2.0)},
@@ -211,9 +214,44 @@ def compare(name, config):
         compare_tensors("running statistics", after, running, 1e-4)
 
 
+def compare_siglip_model(name):
+    """A SiglipModel of transformers, with the tanh GELU that is its default."""
+    from transformers import SiglipConfig, SiglipModel
+    folder = os.path.join(WORK, name)
+    os.makedirs(folder)
+    originals, captions = make_pairs(folder, 48)
+    pieces = make_siglip_tokenizer(folder, f"{folder}/spiece.model")
+    torch.manual_seed(1)
+    vision = {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 48, "patch_size": 16}
+    model = SiglipModel(SiglipConfig(vision_config=vision, text_config={
+        "vocab_size": pieces, "hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 3,
+        "max_position_embeddings": 20, "projection_size": 64}))
+    with torch.no_grad():
+        for p in model.parameters():
+            p += 0.1 * torch.randn_like(p)
+        model.logit_scale.fill_(2.5)
+        model.logit_bias.fill_(-7.25)
+    print(name, f"{sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
+    model.save_pretrained(f"{folder}/there")
+    shutil.copy(f"{folder}/spiece.model", f"{folder}/there")
+    model.double().eval()
+    images = torch.stack([torch.from_numpy(numpy.array(p)).permute(2, 0, 1) for p in originals]).double() / 127.5 - 1
+    with torch.no_grad():
+        out = model(pixel_values=images, input_ids=siglip_tokens(f"{folder}/spiece.model", captions, 20))
+    run("ccstream-eval", "embed", f"{folder}/there", "--data", f"{folder}/data", "--texts", "-o", f"{folder}/e", "-q")
+    x, t = (numpy.load(f"{folder}/e.{side}.npy").astype(numpy.float64) for side in ("images", "texts"))
+    run("ccstream-export", "-q", f"{folder}/there", "--format", "open_clip", "-o", f"{folder}/back")
+    scalars = load_file(f"{folder}/back/open_clip_model.safetensors")
+    logits = x @ t.T * scalars["logit_scale"].double().exp().item() + scalars["logit_bias"].item()
+    check("logits", numpy.abs(logits - out.logits_per_image.numpy()).max(), 1e-4)
+
+
 def main():
-    names = sys.argv[3:] or [*SMALL, "ViT-S-32", *FULL]
+    names = sys.argv[3:] or [*SMALL, "siglip-hf", "ViT-S-32", *FULL]
     for name in names:
+        if name == "siglip-hf":
+            compare_siglip_model(name)
+            continue
         compare(name, SMALL[name] if name in SMALL else open_clip.get_model_config(name))
 
 

@@ -1,10 +1,10 @@
 #!/bin/bash
 # Models of open_clip with random weights are open_clip's: models.py.
-#   open_clip.sh [NAME...]       of open_clip's models; three small ones, ViT-S-32 and six in full size without
-# BIN: the programs. CCSTREAM_PEERS: a Python environment with open_clip_torch, torch and sentencepiece. Some minutes, and 8 GB.
+#   open_clip.sh [NAME...]       of models.py; all small ones, and seven in full size without
+# BIN: the programs. CCSTREAM_PEERS: a Python environment with open_clip_torch, torch, sentencepiece and transformers. Some minutes, and 8 GB.
 python=${CCSTREAM_PEERS:-}/bin/python
-"$python" -c 'import torch, open_clip, safetensors, sentencepiece' 2>/dev/null || {
-    echo "skipped: CCSTREAM_PEERS names no environment with torch, open_clip_torch and sentencepiece"
+"$python" -c 'import torch, open_clip, safetensors, sentencepiece, transformers' 2>/dev/null || {
+    echo "skipped: CCSTREAM_PEERS names no environment with torch, open_clip_torch, sentencepiece and transformers"
     exit 77
 }
 work=$(mktemp -d)

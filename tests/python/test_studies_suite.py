@@ -1,5 +1,4 @@
 """ccstream-eval suite: metrics against their definitions, and what a broken folder is answered."""
-# not under sanitizers: Python and NumPy; of ours it calls what test_losses.py calls
 
 import io
 import json

@@ -4,7 +4,7 @@
     tensors.py edit IN OUT [--drop NAME] [--add NAME=EXTENT,...] [--shape NAME=EXTENT,...] [--nan NAME] [--f16]
     tensors.py names FILE                   NAME [EXTENT,...] of every tensor, sorted
     tensors.py equal A B                    the same names, shapes and bytes
-    tensors.py hugging-face DIR OUT         a folder of open_clip, with names of plain towers, as one of transformers' CLIPModel
+    tensors.py hugging-face DIR OUT         a folder of open_clip, with names of plain towers, as one of transformers' CLIPModel or SiglipModel
 """
 import json
 import os
@@ -61,50 +61,69 @@ def transposed(tensor):
     return dtype, [columns, rows], b"".join(parts)
 
 
+POOL = {"latent": "probe", "q.": "attention.in_proj_", "proj.": "attention.out_proj.", "norm.": "layernorm.", "mlp.": "mlp."}
+RENAMES = (("attn.out_proj", "self_attn.out_proj"), ("attn.proj", "self_attn.out_proj"), ("norm1", "layer_norm1"), ("norm2", "layer_norm2"),
+           ("ln_1", "layer_norm1"), ("ln_2", "layer_norm2"), ("mlp.c_fc", "mlp.fc1"), ("mlp.c_proj", "mlp.fc2"))
+
+
 def hugging_face(folder, out):
     with open(os.path.join(folder, "open_clip_config.json"), encoding="utf-8") as file:
         cfg = json.load(file)["model_cfg"]
-    tensors = {}
-    for name, tensor in read(os.path.join(folder, "open_clip_model.safetensors")).items():
+    siglip = cfg["vision_cfg"].get("timm_pool") == "map"
+    tensors, old = {}, read(os.path.join(folder, "open_clip_model.safetensors"))
+    for name, tensor in old.items():
+        dtype, shape, data = tensor
         side = "vision_model." if name.startswith("visual.") else "text_model."
-        plain = name.removeprefix("visual.")
-        if plain.startswith("transformer.resblocks."):
-            _, _, block, rest = plain.split(".", 3)
+        plain = name.removeprefix("visual.").removeprefix("trunk.").removeprefix("text.")
+        if plain.startswith(("transformer.resblocks.", "blocks.")):
+            block, rest = plain.removeprefix("transformer.res").removeprefix("blocks.").split(".", 1)
             base = f"{side}encoder.layers.{block}."
-            if rest.startswith("attn.in_proj_"):
-                dtype, shape, data = tensor
+            if rest.startswith(("attn.in_proj_", "attn.qkv.")):
                 size = len(data) // 3
                 for k, letter in enumerate("qkv"):
-                    tensors[f"{base}self_attn.{letter}_proj.{rest.removeprefix('attn.in_proj_')}"] = (
+                    tensors[f"{base}self_attn.{letter}_proj.{rest.removeprefix('attn.in_proj_').removeprefix('attn.qkv.')}"] = (
                         dtype, [shape[0] // 3] + shape[1:], data[k * size:(k + 1) * size])
                 continue
-            for old, new in (("attn.out_proj", "self_attn.out_proj"), ("ln_1", "layer_norm1"), ("ln_2", "layer_norm2"),
-                             ("mlp.c_fc", "mlp.fc1"), ("mlp.c_proj", "mlp.fc2")):
-                rest = rest.replace(old, new)
+            for was, now in RENAMES:
+                rest = rest.replace(was, now)
             tensors[base + rest] = tensor
+        elif plain.startswith("attn_pool."):
+            part = plain.removeprefix("attn_pool.")
+            for was, now in POOL.items():
+                if part.startswith(was):
+                    end = part.removeprefix(was)
+                    tensors[f"{side}head.{now}{end}"] = tensor if was != "q." else (
+                        dtype, [3 * shape[0]] + shape[1:], data + old[name.replace(".q.", ".kv.")][2])
         elif plain in ("proj", "text_projection"):
             tensors["visual_projection.weight" if plain == "proj" else "text_projection.weight"] = transposed(tensor)
+        elif plain in ("logit_scale", "logit_bias"):
+            tensors[plain] = (dtype, [1] if siglip else [], data)
         else:
             new = {"class_embedding": "embeddings.class_embedding", "positional_embedding": "embeddings.position_embedding.weight",
-                   "conv1.weight": "embeddings.patch_embedding.weight", "token_embedding.weight": "embeddings.token_embedding.weight",
-                   "ln_pre.weight": "pre_layrnorm.weight", "ln_pre.bias": "pre_layrnorm.bias",
-                   "ln_post.weight": "post_layernorm.weight", "ln_post.bias": "post_layernorm.bias",
-                   "ln_final.weight": "final_layer_norm.weight", "ln_final.bias": "final_layer_norm.bias"}
-            tensors["logit_scale" if plain == "logit_scale" else side + new[plain]] = tensor
+                   "pos_embed": "embeddings.position_embedding.weight", "conv1.weight": "embeddings.patch_embedding.weight",
+                   "token_embedding.weight": "embeddings.token_embedding.weight"}
+            for was, now in (("ln_pre", "pre_layrnorm"), ("ln_post", "post_layernorm"), ("ln_final", "final_layer_norm"),
+                             ("norm", "post_layernorm"), ("patch_embed.proj", "embeddings.patch_embedding"), ("text_projection", "head")):
+                new.update({f"{was}.{end}": f"{now}.{end}" for end in ("weight", "bias")})
+            tensors[side + new[plain]] = (dtype, shape[1:], data) if plain == "pos_embed" else tensor
     vision, text = cfg["vision_cfg"], cfg["text_cfg"]
     tensors["text_model.embeddings.position_ids"] = ("I64", [1, text["context_length"]],
                                                      struct.pack(f"<{text['context_length']}q", *range(text["context_length"])))
-    act = "quick_gelu" if cfg.get("quick_gelu") else "gelu"
     os.makedirs(out, exist_ok=True)
     write(os.path.join(out, "model.safetensors"), tensors)
-    config = {"model_type": "clip", "projection_dim": cfg["embed_dim"],
-              "vision_config": {"hidden_size": vision["width"], "num_hidden_layers": vision["layers"], "hidden_act": act,
+    config = {"model_type": "siglip" if siglip else "clip", "projection_dim": cfg["embed_dim"],
+              "vision_config": {"hidden_size": vision["width"], "num_hidden_layers": vision["layers"],
                                 "num_attention_heads": vision["width"] // vision["head_width"], "image_size": vision["image_size"],
                                 "patch_size": vision["patch_size"], "intermediate_size": int(vision["width"] * vision["mlp_ratio"])},
-              "text_config": {"hidden_size": text["width"], "num_hidden_layers": text["layers"], "hidden_act": act,
+              "text_config": {"hidden_size": text["width"], "num_hidden_layers": text["layers"],
                               "num_attention_heads": text["heads"], "vocab_size": text["vocab_size"],
                               "max_position_embeddings": text["context_length"],
                               "intermediate_size": int(text["width"] * text["mlp_ratio"])}}
+    if siglip:
+        config["text_config"]["projection_size"] = cfg["embed_dim"]
+    for tower in "vision", "text":
+        config[f"{tower}_config"]["hidden_act"] = (
+            "quick_gelu" if cfg.get("quick_gelu") else "gelu_pytorch_tanh" if "act_kwargs" in cfg[f"{tower}_cfg"] else "gelu")
     with open(os.path.join(out, "config.json"), "w", encoding="utf-8") as file:
         json.dump(config, file)
 

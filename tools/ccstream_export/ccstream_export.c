@@ -53,7 +53,7 @@ static const struct cli_program program = {
                           "ccstream-export --format timm runs/a -o a-timm"),
     .notes = CLI_TEXTS(
         "CHECKPOINT: a run, a checkpoint, or a model of open_clip or Hugging Face (a folder with "
-        "open_clip_config.json, or config.json of a CLIPModel).",
+        "open_clip_config.json, or config.json of a CLIPModel or SiglipModel).",
         "Weights are f32; the text tower is DistilBERT, or BERT's with token types of zeros "
         "where a program does not accept DistilBERT. A WordPiece vocabulary becomes vocab.txt "
         "and tokenizer_config.json, byte-level BPE tokenizer.json, a SentencePiece model "

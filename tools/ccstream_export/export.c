@@ -552,6 +552,13 @@ export_native(const struct export_job *job, const char *name, struct error *err)
     put_images(&w, checkpoint_model(job->checkpoint), o.vit.map ? "squash" : "shortest");
     tokenizer_close(t);
     TRY(export_json(job, NULL, "open_clip_config.json", &w, err));
+    if (!open_clip_knows(&o)) {
+        log_write(
+            job->log, LOG_LEVEL_WARN,
+            "ccstream reads this folder, open_clip does not: timm has no SigLIP image tower of "
+            "these sizes, this patch size and %s",
+            o.vit.act == ACTIVATION_TANH_GELU ? "the tanh GELU" : "the exact GELU");
+    }
     TRY(any ? export_tokenizer(job, NULL, err) : STATUS_OK);
     return any && !clip ? say_tokenizer(job, err) : STATUS_OK;
 }

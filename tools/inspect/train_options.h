@@ -30,7 +30,8 @@ struct train_options {
     uint64_t rank_timeout_seconds;
     uint64_t probe_pairs; /* of RUN/report.html; 0: none */
     bool dry_run, json, report, quiet, list_devices;
-    int progress; /* enum live_mode */
+    int progress;       /* enum live_mode */
+    const char *attach; /* a run to look at; NULL: none */
     struct remote_choice remote;
 };
 

@@ -93,7 +93,7 @@ static bool is_near(const struct json_value *list, const float numbers[3]) {
     return near;
 }
 
-/* `cfg` may be NULL: then it is CLIP's. */
+/* Without `cfg`, or numbers in it, *out remains. */
 static enum status read_norm(enum image_norm_kind *out,
                              const struct json_value *cfg,
                              const char *mean,
@@ -102,7 +102,6 @@ static enum status read_norm(enum image_norm_kind *out,
                              struct error *err) {
     const struct json_value *m = json_value_get(cfg, mean);
     const struct json_value *d = json_value_get(cfg, deviation);
-    *out = IMAGE_NORM_CLIP;
     for (int i = 0; i < IMAGE_NORM_COUNT && (m != NULL || d != NULL); i++) {
         if (is_near(m, IMAGE_NORMS[i].mean) && is_near(d, IMAGE_NORMS[i].deviation)) {
             *out = (enum image_norm_kind)i;
@@ -151,69 +150,106 @@ static enum status read_open_clip(struct foreign_model *m,
     return read_norm(&m->options.image.norm, images, "mean", "std", path, err);
 }
 
+/* The activation of a tower of transformers, as open_clip has it; *quick is of both towers. */
+static enum status read_act(const char **kwargs,
+                            bool *quick,
+                            const struct json_value *tower,
+                            bool siglip,
+                            const char *path,
+                            struct error *err) {
+    const struct json_value *act = json_value_get(tower, "hidden_act");
+    const char *usual = siglip ? "gelu_pytorch_tanh" : "quick_gelu";
+    const char *name = act != NULL ? json_value_string(act, NULL) : usual;
+    const bool tanh = name != NULL && strcmp(name, "gelu_pytorch_tanh") == 0;
+    *quick = name != NULL && strcmp(name, "quick_gelu") == 0 && !siglip;
+    *kwargs = tanh ? ",\"act_kwargs\":{\"approximate\":\"tanh\"}" : "";
+    FAIL_IF(!*quick && !tanh && (name == NULL || strcmp(name, "gelu") != 0), err,
+            STATUS_UNSUPPORTED,
+            "%s: hidden_act of a tower is %.60s; only gelu, gelu_pytorch_tanh and, of CLIP, "
+            "quick_gelu can be trained here",
+            path, name != NULL ? name : "no text");
+    return STATUS_OK;
+}
+
 /* As a model_cfg of open_clip. What a configuration of transformers omits has the default of its
  * class. */
 static enum status read_hugging_face(struct foreign_model *m,
                                      const struct json_value *root,
                                      const char *path,
                                      struct error *err) {
-    enum { EMBED, PX, PATCH, LAYERS, WIDTH, HEADS, FFN, T_LAYERS, T_WIDTH, T_HEADS, T_FFN, VOCAB };
+    enum { EMBED, PX, PATCH, LAYERS, WIDTH, HEADS, FFN, EPS };
+    enum { T_LAYERS = EPS + 1, T_WIDTH, T_HEADS, T_FFN, VOCAB, CONTEXT, T_EPS, T_EMBED, COUNT };
     static const char v[] = "vision_config";
     static const char t[] = "text_config";
     static const struct {
         const char *part, *key;
-        double usual;
-    } list[] = {{NULL, "projection_dim", 512},
-                {v, "image_size", 224},
-                {v, "patch_size", 32},
-                {v, "num_hidden_layers", 12},
-                {v, "hidden_size", 768},
-                {v, "num_attention_heads", 12},
-                {v, "intermediate_size", 3072},
-                {t, "num_hidden_layers", 12},
-                {t, "hidden_size", 512},
-                {t, "num_attention_heads", 8},
-                {t, "intermediate_size", 2048},
-                {t, "vocab_size", 49408},
-                {t, "max_position_embeddings", 77}};
-    double n[sizeof list / sizeof *list];
-    char text[1024];
+        double clip, siglip; /* defaults */
+    } list[COUNT] = {{NULL, "projection_dim", 512, 512},
+                     {v, "image_size", 224, 224},
+                     {v, "patch_size", 32, 16},
+                     {v, "num_hidden_layers", 12, 12},
+                     {v, "hidden_size", 768, 768},
+                     {v, "num_attention_heads", 12, 12},
+                     {v, "intermediate_size", 3072, 3072},
+                     {v, "layer_norm_eps", 1e-5, 1e-6},
+                     {t, "num_hidden_layers", 12, 12},
+                     {t, "hidden_size", 512, 768},
+                     {t, "num_attention_heads", 8, 12},
+                     {t, "intermediate_size", 2048, 3072},
+                     {t, "vocab_size", 49408, 32000},
+                     {t, "max_position_embeddings", 77, 64},
+                     {t, "layer_norm_eps", 1e-5, 1e-6},
+                     {t, "projection_size", 0, 0}};
+    double n[COUNT];
+    char text[1536];
     const char *type = json_value_string(json_value_get(root, "model_type"), NULL);
-    bool quick = true;
-    FAIL_IF(type == NULL || strcmp(type, "clip") != 0, err, STATUS_UNSUPPORTED,
-            "%s: model_type is %.60s; of transformers' models only clip (CLIPModel) is read", path,
-            type != NULL ? type : "missing");
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+    const bool siglip = type != NULL && strcmp(type, "siglip") == 0;
+    const struct json_value *vision = json_value_get(root, v);
+    const char *act, *t_act;
+    bool quick, t_quick;
+    bool pool = true;
+    FAIL_IF(!siglip && (type == NULL || strcmp(type, "clip") != 0), err, STATUS_UNSUPPORTED,
+            "%s: model_type is %.60s; of transformers' models only clip (CLIPModel) and siglip "
+            "(SiglipModel) are read",
+            path, type != NULL ? type : "missing");
+    for (int i = 0; i < COUNT; i++) {
         const struct json_value *part = list[i].part ? json_value_get(root, list[i].part) : root;
         const struct json_value *number = json_value_get(part, list[i].key);
-        n[i] = list[i].usual;
-        FAIL_IF(number != NULL && (!json_value_double(number, &n[i]) || !(n[i] >= 1)), err,
-                STATUS_UNSUPPORTED, "%s: %s is no number from 1 on", path, list[i].key);
+        const double usual = siglip ? list[i].siglip : list[i].clip;
+        const bool eps = i == EPS || i == T_EPS;
+        n[i] = usual;
+        FAIL_IF(number != NULL &&
+                    (!json_value_double(number, &n[i]) || !(eps ? n[i] == usual : n[i] >= 1)),
+                err, STATUS_UNSUPPORTED, "%s: %s%s%s is not %s %g", path,
+                list[i].part ? list[i].part : "", list[i].part ? "." : "", list[i].key,
+                eps ? "this model's" : "a number from", eps ? usual : 1.0);
     }
-    for (int i = 0; i < 2; i++) {
-        const struct json_value *act =
-            json_value_get(json_value_get(root, i == 0 ? v : t), "hidden_act");
-        const char *name = act != NULL ? json_value_string(act, NULL) : "quick_gelu";
-        const bool own = name != NULL && strcmp(name, "quick_gelu") == 0;
-        FAIL_IF(
-            (!own && (name == NULL || strcmp(name, "gelu") != 0)) || (i > 0 && own != quick), err,
-            STATUS_UNSUPPORTED,
-            "%s: hidden_act of a tower is %.60s; only gelu or quick_gelu, the same in both, can "
-            "be trained here",
-            path, name != NULL ? name : "no text");
-        quick = own;
-    }
+    (void)json_value_bool(json_value_get(vision, "vision_use_head"), &pool);
+    FAIL_IF(!pool, err, STATUS_UNSUPPORTED,
+            "%s: vision_use_head is false; only SigLIP with its attention pool can be trained here",
+            path);
+    TRY(read_act(&act, &quick, vision, siglip, path, err));
+    TRY(read_act(&t_act, &t_quick, json_value_get(root, t), siglip, path, err));
+    FAIL_IF(quick != t_quick, err, STATUS_UNSUPPORTED,
+            "%s: hidden_act is quick_gelu in one tower alone; only both can be trained here", path);
+    const double width = n[T_EMBED] >= 1 ? n[T_EMBED] : n[T_WIDTH];
     (void)snprintf(
         text, sizeof text,
         "{\"embed_dim\":%.17g,\"quick_gelu\":%s,\"vision_cfg\":{\"image_size\":%.17g,"
         "\"patch_size\":%.17g,\"layers\":%.17g,\"width\":%.17g,\"head_width\":%.17g,"
-        "\"mlp_ratio\":%.17g},\"text_cfg\":{\"layers\":%.17g,\"width\":%.17g,\"heads\":%.17g,"
-        "\"mlp_ratio\":%.17g,\"vocab_size\":%.17g,\"context_length\":%.17g}}",
-        n[EMBED], quick ? "true" : "false", n[PX], n[PATCH], n[LAYERS], n[WIDTH],
-        n[WIDTH] / n[HEADS], (n[FFN] + 0.5) / n[WIDTH], n[T_LAYERS], n[T_WIDTH], n[T_HEADS],
-        (n[T_FFN] + 0.5) / n[T_WIDTH], n[VOCAB], n[VOCAB + 1]);
+        "\"mlp_ratio\":%.17g%s%s},\"text_cfg\":{\"layers\":%.17g,\"width\":%.17g,\"heads\":%.17g,"
+        "\"mlp_ratio\":%.17g,\"vocab_size\":%.17g,\"context_length\":%.17g%s%s}}",
+        siglip ? width : n[EMBED], quick ? "true" : "false", n[PX], n[PATCH], n[LAYERS], n[WIDTH],
+        n[WIDTH] / n[HEADS], (n[FFN] + 0.5) / n[WIDTH], act,
+        siglip ? ",\"timm_pool\":\"map\",\"timm_proj\":\"none\"" : "", n[T_LAYERS], n[T_WIDTH],
+        n[T_HEADS], (n[T_FFN] + 0.5) / n[T_WIDTH], n[VOCAB], n[CONTEXT], t_act,
+        siglip ? ",\"no_causal_mask\":true,\"proj_bias\":true,\"pool_type\":\"last\","
+                 "\"norm_kwargs\":{\"eps\":1e-6}"
+               : "");
     m->names = MODEL_NAMES_HUGGING_FACE;
-    return open_clip_options(&m->options, text, err);
+    TRY(open_clip_options(&m->options, text, err));
+    m->options.image.norm = siglip ? IMAGE_NORM_INCEPTION : IMAGE_NORM_CLIP;
+    return STATUS_OK;
 }
 
 static enum status read_config(struct foreign_model *m,

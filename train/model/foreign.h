@@ -2,7 +2,8 @@
  * foreign: a model that another program saved: a folder with its configuration and its weights.
  *
  *   open_clip_config.json, and open_clip_model, open_clip_pytorch_model or model.safetensors
- *   config.json of Hugging Face's CLIPModel, preprocessor_config.json, model.safetensors
+ *   config.json of Hugging Face's CLIPModel or SiglipModel, preprocessor_config.json,
+ *     model.safetensors
  *
  * The tokenizer is CLIP's, or of another vocabulary the one in the folder.
  *

@@ -24,11 +24,13 @@ enum {
 enum { MOST_PARTS = 3 };
 
 /* Where the file has a tensor of the table: in `count` tensors of equal shape, one's rows after the
- * other's. */
+ * other's; or in some thirds of the rows of one. */
 struct source {
     char names[MOST_PARTS][NAME_BYTES];
     int count;
     bool transposed;
+    bool flat;         /* without the table's first extent, 1 */
+    int third, thirds; /* the first one and how many; thirds 0: all rows */
 };
 
 struct job {
@@ -52,7 +54,22 @@ static bool belongs(const struct job *j, const struct param_info *info) {
 
 static void hugging_face_source(struct source *out, const char *name) {
     static const char *const renames[][2] = {
-        {"visual.proj", "visual_projection.weight"},
+        {"visual.trunk.blocks.", "vision_model.encoder.layers."}, /* SigLIP's */
+        {"visual.trunk.patch_embed.proj.", "vision_model.embeddings.patch_embedding."},
+        {"visual.trunk.pos_embed", "vision_model.embeddings.position_embedding.weight"},
+        {"visual.trunk.norm.", "vision_model.post_layernorm."},
+        {"visual.trunk.attn_pool.latent", "vision_model.head.probe"},
+        {"visual.trunk.attn_pool.q.", "vision_model.head.attention.in_proj_"},
+        {"visual.trunk.attn_pool.kv.", "vision_model.head.attention.in_proj_"},
+        {"visual.trunk.attn_pool.proj.", "vision_model.head.attention.out_proj."},
+        {"visual.trunk.attn_pool.norm.", "vision_model.head.layernorm."},
+        {"visual.trunk.attn_pool.mlp.", "vision_model.head.mlp."},
+        {"text_projection.", "text_model.head."},
+        {".attn.qkv.", ".self_attn.?_proj."},
+        {".attn.proj.", ".self_attn.out_proj."},
+        {".norm1.", ".layer_norm1."},
+        {".norm2.", ".layer_norm2."},
+        {"visual.proj", "visual_projection.weight"}, /* CLIP's */
         {"text_projection", "text_projection.weight"},
         {"visual.class_embedding", "vision_model.embeddings.class_embedding"},
         {"visual.positional_embedding", "vision_model.embeddings.position_embedding.weight"},
@@ -70,7 +87,13 @@ static void hugging_face_source(struct source *out, const char *name) {
         {".ln_2.", ".layer_norm2."},
         {".mlp.c_fc.", ".mlp.fc1."},
         {".mlp.c_proj.", ".mlp.fc2."}};
-    out->count = strstr(name, ".attn.in_proj_") != NULL ? MOST_PARTS : 1;
+    name += strncmp(name, "text.", 5) == 0 ? 5 : 0;
+    const bool apart = strstr(name, ".attn.in_proj_") != NULL || strstr(name, ".attn.qkv.") != NULL;
+    const bool query = strstr(name, ".attn_pool.q.") != NULL;
+    out->count = apart ? MOST_PARTS : 1;
+    out->third = query ? 0 : 1;
+    out->thirds = query ? 1 : strstr(name, ".attn_pool.kv.") != NULL ? 2 : 0;
+    out->flat = strcmp(name, "visual.trunk.pos_embed") == 0;
     out->transposed = strcmp(name, "visual.proj") == 0 || strcmp(name, "text_projection") == 0;
     for (int k = 0; k < out->count; k++) {
         char *to = out->names[k];
@@ -173,14 +196,18 @@ static bool is_other_grid(const struct job *j,
            found->shape[0] != (uint64_t)info->shape[0] && grid_of(found->shape[0]) > 0;
 }
 
-/* What each part of a source has to be. */
-static void part_shape(uint64_t shape[TENSOR_MAX_DIMS],
-                       const struct param_info *info,
-                       const struct source *from) {
-    for (int32_t d = 0; d < info->ndim; d++) {
-        shape[d] = (uint64_t)info->shape[from->transposed ? info->ndim - 1 - d : d];
+/* What each part of a source has to be. Returns how many dimensions. */
+static int32_t part_shape(uint64_t shape[TENSOR_MAX_DIMS],
+                          const struct param_info *info,
+                          const struct source *from) {
+    const int32_t first = from->flat ? 1 : 0;
+    const int32_t last = info->ndim - 1;
+    for (int32_t d = first; d <= last; d++) {
+        shape[d - first] = (uint64_t)info->shape[from->transposed ? last - d : d];
     }
     shape[0] /= (uint64_t)from->count;
+    shape[0] = from->thirds > 0 ? 3 * shape[0] / (uint64_t)from->thirds : shape[0];
+    return info->ndim - first;
 }
 
 static void check_part(struct job *j,
@@ -191,8 +218,8 @@ static void check_part(struct job *j,
     char text[TEXT_BYTES];
     char expected[SHAPE_BYTES];
     uint64_t shape[TENSOR_MAX_DIMS];
-    part_shape(shape, info, from);
-    print_shape(expected, shape, (uint32_t)info->ndim);
+    const int32_t ndim = part_shape(shape, info, from);
+    print_shape(expected, shape, (uint32_t)ndim);
     if (found == NULL) {
         (void)snprintf(text, sizeof text, "%s is missing%s%s", name, j->model ? ", of shape " : "",
                        j->model ? expected : "");
@@ -202,8 +229,8 @@ static void check_part(struct job *j,
     if (j->used != NULL) {
         j->used[found - safetensors_at(j->file, 0)] = true;
     }
-    const bool same = found->dim_count == (uint32_t)info->ndim &&
-                      memcmp(found->shape, shape, (size_t)info->ndim * sizeof *shape) == 0;
+    const bool same = found->dim_count == (uint32_t)ndim &&
+                      memcmp(found->shape, shape, (size_t)ndim * sizeof *shape) == 0;
     if (!same && !is_other_grid(j, info, found)) {
         const char *own = info->name + strlen(j->tower);
         char has[SHAPE_BYTES];
@@ -424,7 +451,8 @@ static enum status load_tensor(struct job *j, int32_t index, struct error *err) 
                              (const float *)(const void *)numbers, grid_of(found->shape[0]),
                              info.shape[1]);
         } else if (s == STATUS_OK && !from.transposed) {
-            memcpy(host + (size_t)k * part, numbers, part);
+            const size_t skipped = from.thirds > 0 ? size / (size_t)from.thirds : 0;
+            memcpy(host + (size_t)k * part, numbers + (size_t)from.third * skipped, part);
         }
         const size_t rows = (size_t)info.shape[0];
         for (size_t i = 0; s == STATUS_OK && from.transposed && i < size / real; i++) {

@@ -39,7 +39,8 @@ enum status pretrained_load(struct params *p,
 /* How a file names the tensors of a model that has open_clip's names in the table. */
 enum model_names {
     MODEL_NAMES_OPEN_CLIP,   /* the same, or with "text." before those of the text tower */
-    MODEL_NAMES_HUGGING_FACE /* CLIPModel's: q, k and v apart, projections transposed */
+    MODEL_NAMES_HUGGING_FACE /* CLIPModel's: q, k and v apart, projections transposed; or
+                                SiglipModel's: there in the image tower's pool together */
 };
 
 struct safetensors; /* formats/tensors/safetensors.h */

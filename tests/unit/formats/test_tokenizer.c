@@ -380,6 +380,37 @@ TEST(siglips_texts_are_cleaned_and_have_no_begin) {
     free(copy);
 }
 
+/* Begin piece <bos>: the pieces alone, filled up with the padding. */
+TEST(siglip_2_s_texts_are_padded_as_gemmas) {
+    static const struct tokenizer_text text = {"A photo, of two_dogs", 20};
+    static const struct tokenizer_text clean = {"a photo of two dogs", 19};
+    struct error err = {0};
+    struct tokenizer *plain = trained();
+    struct tokenizer *t = NULL;
+    size_t size = 0;
+    const uint8_t *bytes = tokenizer_bytes(plain, &size);
+    uint8_t *copy = malloc(size);
+    int32_t ids[12], expected[13], length, longer;
+    assert_non_null(copy);
+    memcpy(copy, bytes, size);
+    for (size_t at = 0; at + 5 <= size; at++) {
+        if (memcmp(copy + at, "[CLS]", 5) == 0) {
+            memcpy(copy + at, "<bos>", 5);
+        }
+    }
+    assert_ok(tokenizer_open(&t, copy, size, &err), err);
+    assert_true(tokenizer_begin_id(t) < 0 && tokenizer_cleans(t));
+    assert_ok(tokenizer_encode_rows(t, ids, &length, &text, 1, 12, &err), err);
+    assert_ok(tokenizer_encode_rows(plain, expected, &longer, &clean, 1, 13, &err), err);
+    assert_int_equal(length, longer - 1);
+    assert_memory_equal(ids, expected + 1, (size_t)length * sizeof *ids);
+    assert_int_equal(ids[length - 1], TOKENIZER_SEP);
+    assert_int_equal(ids[11], TOKENIZER_PAD);
+    tokenizer_close(t);
+    tokenizer_close(plain);
+    free(copy);
+}
+
 TEST(a_model_from_another_program_opens) {
     struct error err = {0};
     size_t size = 0;
