@@ -83,6 +83,26 @@ static CURLUcode normalise_host(const struct curl_library *curl, CURLU *u, char 
     return code != CURLUE_OK ? code : curl->url_get(u, CURLUPART_HOST, host, 0);
 }
 
+/* libcurl keeps spaces and bytes above 127 in user names and passwords, and what has them is no
+ * URL.
+ */
+static CURLUcode normalise_user(const struct curl_library *curl, CURLU *u) {
+    static const struct {
+        CURLUPart part;
+        CURLUcode none;
+    } parts[] = {{CURLUPART_USER, CURLUE_NO_USER}, {CURLUPART_PASSWORD, CURLUE_NO_PASSWORD}};
+    CURLUcode code = CURLUE_OK;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0] && code == CURLUE_OK; i++) {
+        char *text = NULL;
+        code = curl->url_get(u, parts[i].part, &text, CURLU_URLDECODE);
+        code = code == CURLUE_OK       ? curl->url_set(u, parts[i].part, text, CURLU_URLENCODE)
+               : code == parts[i].none ? CURLUE_OK
+                                       : code;
+        curl->free(text);
+    }
+    return code;
+}
+
 static enum status fill(struct url *out,
                         const struct curl_library *curl,
                         CURLU *u,
@@ -141,6 +161,8 @@ enum status url_init(struct url *out, const char *text, const char *base, struct
         s = refuse(err, text, "its scheme is neither http nor https");
     } else if (code != CURLUE_OK) {
         s = refuse(err, text, "it is malformed");
+    } else if (normalise_user(curl, u) != CURLUE_OK) {
+        s = refuse(err, text, "its user name or password has a control character");
     } else {
         s = fill(out, curl, u, text, err);
     }

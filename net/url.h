@@ -18,8 +18,8 @@
 #define URL_ORIGIN_BYTES (URL_HOST_BYTES + 16)
 
 struct url {
-    char *text; /* scheme and host in lower case and ASCII, spaces and bytes above 127 of path and
-                   query as %XX, no fragment; owned */
+    char *text; /* scheme and host in lower case and ASCII, spaces and bytes above 127 as %XX, no
+                   fragment; owned */
     const char *path;              /* within text: path and query; begins with / */
     char host[URL_HOST_BYTES];     /* lower case, in ASCII (xn--...); IPv6 in brackets */
     char origin[URL_ORIGIN_BYTES]; /* scheme://host:port */

@@ -52,7 +52,7 @@ mkdir few # 2 epochs and small towers: the pages' commands are for a person with
 cat >few/ccstream-train <<SCRIPT
 #!/bin/sh
 case "\$*" in
-*--resume* | *--dry-run* | *--attach*) exec "$installed/bin/ccstream-train" "\$@" ;;
+*--resume* | *--dry-run*) exec "$installed/bin/ccstream-train" "\$@" ;;
 esac
 for word; do # without --epochs N and --zeta-freeze-epochs N of the page
     shift

@@ -52,7 +52,6 @@ expect 65 "$report" --follow --json followed
 has err.txt "it stopped at step 4; resume with --resume followed"
 has err.txt "1 lines are not read"
 
-expect_message 64 "requires --tensorboard, --wandb or --json" "$report" --follow run
 expect_message 64 "take one RUN" "$report" --follow --json run parts
 expect_message 64 "--out is about a page" "$report" --follow --json -o x.html run
 expect_message 66 "is not a run" "$report" --tensorboard board data

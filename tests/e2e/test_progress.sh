@@ -1,5 +1,5 @@
 #!/bin/bash
-# --progress in all its kinds, on a terminal and off it; --attach to runs that train, stop, finish and were killed; a run is
+# --progress in all its kinds, on a terminal and off it; ccstream-report --follow of runs that train, stop, finish and were killed; a run is
 # trained by one process at a time.
 . "$SRC/tests/support/cli.sh"
 
@@ -48,24 +48,19 @@ until [ -s run/metrics.jsonl ]; do sleep 0.05; done
 code=0
 "$BIN/ccstream-train" -q --resume run 2>second.txt &
 second=$!
-"$BIN/ccstream-train" --attach run --progress json 2>attached.txt &
+"$BIN/ccstream-report" --follow run 2>followed.txt &
 watcher=$!
-until [ -s attached.txt ]; do sleep 0.05; done
-has attached.txt '"total_steps":40000,'
-{ # as a run does that is resumed from an earlier step
-    head -n 1 run/metrics.jsonl | sed 's/"global_loss":[0-9.]*/"global_loss":77/'
-} >new.jsonl
-mv new.jsonl run/metrics.jsonl
-until grep -q '"global_loss":77' attached.txt; do sleep 0.05; done
+until [ -s followed.txt ]; do sleep 0.05; done
+grep -qE '^step [0-9]+/40000  epoch [0-9]+  global loss [0-9.]+  [0-9]+ pairs/s  stall [0-9]+ %' followed.txt || fail "$(cat followed.txt)"
 wait $second || code=$?
 [ $code = 73 ] || fail "two processes on one run: $code, $(cat second.txt)"
-has second.txt 'run is being trained by another process; --attach run shows it'
+has second.txt 'run is being trained by another process; '\''ccstream-report --follow run'\'' shows it'
 kill -TERM $pid
 wait $pid || fail "not stopped"
 code=0
 wait $watcher || code=$?
 [ $code = 65 ] || fail "of a stopped run: $code"
-has attached.txt 'run is not being trained; it stopped at step 1 of 40000; resume with --resume run'
+has followed.txt 'run is not being trained; it stopped at step '
 
 # --- killed; finished
 "$BIN/ccstream-train" -q --resume run &
@@ -73,15 +68,13 @@ pid=$!
 until [ "$(wc -l <run/sessions.jsonl)" = 2 ]; do sleep 0.05; done
 kill -9 $pid
 wait $pid 2>/dev/null && fail "not killed"
-expect 65 train --attach run
+expect 65 "$BIN/ccstream-report" --follow run
 has err.txt 'run is not being trained; it stopped at step'
-expect 0 train --attach plain --progress none
+expect 0 "$BIN/ccstream-report" --follow plain
 has err.txt 'plain is finished after 8 steps'
-expect 0 train -q --attach plain
+expect 0 "$BIN/ccstream-report" -q --follow plain
 [ ! -s err.txt ] || fail "not quiet: $(cat err.txt)"
 
-# --- what is no run, and options that look at nothing
-expect 66 train --attach data
+# --- what is no run
+expect 66 "$BIN/ccstream-report" --follow data
 has err.txt 'data is not a run of ccstream-train'
-expect 64 train --attach run --batch-size 8
-has err.txt '--batch-size has no use with --attach'

@@ -67,7 +67,7 @@ expect 0 $last "$BIN/ccstream-train" $views --lr 0 --min-lr 0 --epochs 9 --knn t
 has err.txt '2 evaluations without a better nn10'
 has err.txt 'its best checkpoint is patient/best'
 [ "$(figures patient | wc -l)" = 3 ] && [ "$(readlink patient/best)" = checkpoints/step-2.safetensors ] || fail "patience: $(figures patient)"
-expect 0 $last "$BIN/ccstream-train" --attach patient
+expect 0 "$BIN/ccstream-report" --follow patient
 has err.txt 'patient is finished after 6 steps'
 expect 0 $last "$BIN/ccstream-train" -q --resume patient
 [ "$(figures patient | wc -l)" = 3 ] || fail "a resumed run forgot the count"

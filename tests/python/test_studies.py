@@ -1,4 +1,5 @@
 """The maths of the studies (tools/ccstudy): exact values, unbiasedness, and what their frame promises."""
+# not under sanitizers: Python and NumPy; of ours it calls what test_losses.py calls
 
 import json
 import os

@@ -1,4 +1,5 @@
 """ccstream-eval debias: vectors worked out by hand, and those of another implementation."""
+# not under sanitizers: Python and NumPy; of ours it calls what test_losses.py calls
 
 import os
 import sys

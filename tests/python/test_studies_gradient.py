@@ -1,4 +1,5 @@
 """The maths of ccstudy gradient: exact losses against plain loops, what estimators have on average, runs and parts."""
+# not under sanitizers: Python and NumPy; of ours it calls what test_losses.py calls
 
 import json
 import os

@@ -1,5 +1,6 @@
 """Studies with heads on frozen features (tools/ccstudy: nets, heads, batch, noise): gradients, measures, what is drawn,
 the file of runs, and what training has to show."""
+# not under sanitizers: Python and NumPy; of ours it calls what test_losses.py calls
 
 import itertools
 import math

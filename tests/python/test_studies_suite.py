@@ -1,4 +1,5 @@
 """ccstream-eval suite: metrics against their definitions, and what a broken folder is answered."""
+# not under sanitizers: Python and NumPy; of ours it calls what test_losses.py calls
 
 import io
 import json

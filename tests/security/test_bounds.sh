@@ -67,11 +67,11 @@ for name in objects arrays numbers members strings; do
     bounded 1000 20 "$BIN/ccpack" -o begun-$name a.tar --resume
     bounded 700 20 "$BIN/ccpack" tokenizer d --tokenizer $name/tokenizer.json --overwrite
     bounded 700 20 "$BIN/ccdump" state $name/x.safetensors
-    bounded 2000 20 "$BIN/ccstream-train" --attach $name/run
+    bounded 2000 20 "$BIN/ccstream-report" --follow $name/run
     code=0
     (ulimit -v 2000000 && timeout 20 "$BIN/ccstream-report" $name/run -o $name.html) >out.txt 2>err.txt || code=$?
     [ $code -lt 124 ] || fail "exit code $code: ccstream-report of $name"
 done
-bounded 2000 20 "$BIN/ccstream-train" --attach endless
+bounded 2000 20 "$BIN/ccstream-report" --follow endless
 bounded 2000 3 "$BIN/ccpack" -o o scans --max-bad 100%
 has err.txt "image-limit"

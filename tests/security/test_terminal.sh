@@ -80,7 +80,7 @@ clean "$BIN/ccpack" fetch urls.csv -o f --attempts 1 --allow-private
 clean "$BIN/ccpack" tokenizer d --tokenizer bad.model
 clean "$BIN/ccpack" tokenizer d --tokenizer vocab.txt
 clean "$BIN/ccstream-report" run -o run.html
-clean "$BIN/ccstream-train" --attach run
+clean "$BIN/ccstream-report" --follow run
 clean "$BIN/ccstream-train" --resume run
 clean "$BIN/ccdump" "$(printf 'in\033[31mfo')"
 clean "$BIN/ccdump" info "$(printf 'no\033[31mfile')"

@@ -203,36 +203,6 @@ static int train_as_rank(const struct train_options *o,
     return end(&l, s, &err);
 }
 
-/* --attach: no rank of anything. */
-static int show(const struct train_options *o, const struct cli_arguments *typed) {
-    static const char *const together[] = {"attach", "progress", "quiet"};
-    struct log_sink log =
-        log_stderr(train_program()->name, o->quiet ? LOG_LEVEL_WARN : LOG_LEVEL_INFO);
-    struct live live;
-    struct error err = {0};
-    const struct cli_option *row;
-    enum status s = STATUS_OK;
-    for (size_t i = 0; (row = cli_row(train_program(), i)) != NULL && s == STATUS_OK; i++) {
-        bool fits = !typed->given[i];
-        for (size_t k = 0; k < CLI_COUNT(together); k++) {
-            fits |= strcmp(row->name, together[k]) == 0;
-        }
-        if (!fits) {
-            s = error_set(&err, STATUS_USAGE,
-                          "--%s has no use with --attach, which looks at a run that another "
-                          "process trains",
-                          row->name);
-        }
-    }
-    if (s == STATUS_OK) {
-        cli_signals_install();
-        live_init(&live, (enum live_mode)o->progress, log, o->attach);
-        s = attach(&live, &err);
-        live_fini(&live);
-    }
-    return cli_exit(train_program(), s, &err);
-}
-
 int main(int argc, char **argv) {
     openmp_wait_briefly(argv);
     static struct train_options o; /* too large for a frame */
@@ -251,9 +221,7 @@ int main(int argc, char **argv) {
         return cli_exit(train_program(), s, &err);
     }
     int code;
-    if (s == STATUS_OK && o.attach != NULL) {
-        code = show(&o, &args);
-    } else if (s == STATUS_OK) {
+    if (s == STATUS_OK) {
         code = train_as_rank(&o, &args, argc, argv, rank);
     } else { /* the ranks have the same command line */
         code = rank > 0 ? status_exit_code(s) : cli_exit(train_program(), s, &err);

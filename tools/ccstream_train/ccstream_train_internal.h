@@ -1,11 +1,9 @@
 /*
  * ccstream_train_internal: what the parts of ccstream-train share: what may begin (checks),
  * a call that trains (session), what a run prints (live, announce), RUN/sessions.jsonl
- * (session_log), a run of another process (attach), and the memory that a run takes (memory_plan).
+ * (session_log), and the memory that a run takes (memory_plan).
  *
  * Threading : one owner; live's log takes lines of any thread.
- * Untrusted : attach: RUN/metrics.jsonl and RUN/sessions.jsonl. Lines that do not parse are
- * omitted.
  */
 #ifndef TOOLS_CCSTREAM_TRAIN_CCSTREAM_TRAIN_INTERNAL_H
 #define TOOLS_CCSTREAM_TRAIN_CCSTREAM_TRAIN_INTERNAL_H
@@ -145,10 +143,6 @@ void session_log_close(int fd); /* accepts -1 */
  * in a folder that had none of them. */
 void session_log_discard(const char *run);
 
-/* Whether a process has it open: one that trains the run. True where the file system cannot tell.
- */
-bool session_log_is_held(const char *run);
-
 /* Appends the line of this call, argv with `argc` words. Returns OK, IO, NOMEM or LIMIT. */
 enum status session_log_add(int fd,
                             const struct trainer *trainer,
@@ -156,13 +150,6 @@ enum status session_log_add(int fd,
                             int argc,
                             char *const *argv,
                             struct error *err);
-
-/* ---- attach ----------------------------------------------------------------------------- */
-
-/* Until no process trains the run any more, or cli_interrupted. Returns OK (the run has its last
- * step, or the caller was interrupted), NOTFOUND (no run), MISMATCH (no process trains it, and it
- * is not finished), IO or NOMEM. */
-enum status attach(struct live *l, struct error *err);
 
 /* ---- memory_plan ------------------------------------------------------------------------ */
 

@@ -100,7 +100,7 @@ static void write_json(const struct live *l, const struct step_report *r, uint64
     }
     json_double(&w, "pairs_per_s", l->mean_rate);
     json_double(&w, "stall_fraction", l->mean_stall);
-    if (own > 0 && r->step <= total_steps) { /* 0: not known to --attach */
+    if (own > 0) {
         json_double(&w, "seconds_left", s / (double)own * (double)(total_steps - r->step));
     }
     if (l->recall >= 0) {

@@ -125,7 +125,8 @@ static enum status lock_run(int fd, const char *run, struct error *err) {
     while (fcntl(fd, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES) &&
            (held = whole_file, fcntl(fd, F_OFD_GETLK, &held) != 0 || held.l_type != F_RDLCK)) {
         FAIL_IF(clock_now_ns() - begun_ns > patience_ns, err, STATUS_EXISTS,
-                "%s is being trained by another process; --attach %s shows it", run, run);
+                "%s is being trained by another process; 'ccstream-report --follow %s' shows it",
+                run, run);
         (void)usleep(50000); /* a rank that is ending, perhaps */
     }
     return STATUS_OK;
@@ -144,19 +145,6 @@ enum status session_log_open(int *out, const char *run, struct error *err) {
     }
     *out = fd;
     return STATUS_OK;
-}
-
-bool session_log_is_held(const char *run) {
-    char path[PATH_MAX_BYTES];
-    struct flock lock = whole_file;
-    int fd = path_join(path, sizeof path, run, SESSION_LOG_NAME, NULL) == STATUS_OK
-                 ? open(path, O_RDONLY | O_CLOEXEC)
-                 : -1;
-    const bool held = fd >= 0 && (fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK);
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    return held;
 }
 
 void session_log_close(int fd) {

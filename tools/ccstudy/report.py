@@ -26,7 +26,7 @@ from .study import (Column as TableColumn, Item, Option, Options, Section, Study
                     UsageError, axis, found, start, table_item)
 
 PURPOSE = "writes an HTML report of one or more runs"
-USAGE = ["[-o FILE] RUN...", "--group [-o FILE] RUN...", "[--follow] --tensorboard DIR|--wandb PROJECT|--json RUN"]
+USAGE = ["[-o FILE] RUN...", "--group [-o FILE] RUN...", "--follow [--json] RUN", "[--follow] --tensorboard DIR|--wandb PROJECT RUN"]
 ARGUMENTS = (1, 256)
 OPTIONS = [
     Option("out", "o", metavar="FILE", help="the page; without it, report.html in the first RUN, with --group group.html in "
@@ -38,13 +38,13 @@ OPTIONS = [
            "with every checkpoint that the run keeps, and compare zeta with the minimiser of eq. (8) over them; RUN/probe.jsonl keeps "
            "the numbers, which later pages show too"),
     Option("json", kind=bool, help="the last numbers of every run as JSON on stdout; with --group all of its numbers"),
-    Option("quiet", "q", bool, help="no path on stdout"),
+    Option("quiet", "q", bool, help="no path on stdout; of --follow no progress"),
+    Option("follow", kind=bool, help="no page: show the progress of one RUN that another process trains, on this host or through "
+           "a shared folder, until it ends; with --json also its numbers, one object for each step on stdout"),
     Option("tensorboard", metavar="DIR", group="Other viewers", help="no page: write the numbers, histograms and retrieval "
            "examples of one RUN to this folder as event files; requires the Python package tensorboard"),
     Option("wandb", metavar="PROJECT", group="Other viewers", help="no page: log the numbers and histograms of one RUN to "
            "Weights & Biases; requires the Python package wandb"),
-    Option("follow", kind=bool, group="Other viewers", help="continue as RUN writes, until it ends; with --json one object for "
-           "each step on stdout"),
     Option("data", "d", list, metavar="LOCATION", group="Remote datasets", help="a dataset of RUN at a server that may be "
            "asked, which RUN alone cannot say"),
     Option("trust", kind=bool, group="Remote datasets", help="RUN is your own: ask the servers that its config.json names, in "
@@ -68,8 +68,8 @@ NOTES = [
     "Images come from the datasets of the run: from those at servers only if --data names them, or --endpoint or your AWS "
     "profile the server of s3:// ones. A run is data and may be a stranger's: its own endpoint, cache and keys are not used "
     "without --trust.",
-    "With --follow: exit code 0 where RUN finished, 65 where it stopped before its last step. A second call continues in the same "
-    "folder or project without doubled steps.",
+    "--follow ends with RUN, or by Ctrl-C: exit code 65 if RUN stopped before its last step, else 0. --tensorboard and --wandb "
+    "write what there is, with --follow what comes too; a second call has no step twice.",
     "More images: 'ccdump popularity --html' and 'ccstream-eval retrieval --html'.",
 ]
 EXAMPLES = ["ccstream-report -o report.html runs/a", "ccstream-report -o losses.html runs/nuclr runs/sogclr runs/clip",
@@ -509,8 +509,6 @@ def _follow(options: Options) -> None:
         raise UsageError("--follow, --tensorboard and --wandb take one RUN")
     for name in {"out", "group", "force"} & options.given:
         raise UsageError(f"--{name} is about a page; --follow, --tensorboard and --wandb write none")
-    if options.tensorboard is None and options.wandb is None and not options.json:
-        raise UsageError("--follow requires --tensorboard, --wandb or --json: where the numbers go")
     run = RunLog(options.arguments[0])
     val, samples = run.option("val"), _Samples(options, run, 0)
     report_follow.follow(options, run, report_follow.examples_of(lambda ids: samples.read(str(val), ids)))

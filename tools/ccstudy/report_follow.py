@@ -1,6 +1,7 @@
-"""`ccstream-report --tensorboard DIR`, `--wandb PROJECT` and `--follow --json`: the numbers of one run for other viewers.
+"""`ccstream-report --follow`, `--tensorboard DIR` and `--wandb PROJECT`: one run as it is trained, here and in other viewers.
 
     RUN/metrics.jsonl --_lines--> one step's lines --_numbers--> event files, Weights & Biases, or JSON on stdout
+                                 `--> _Live, the line that ccstream-train shows of it
 
 Every number has the name of its path ("retrieval/mean_r1"), every histogram too. A step is written when the next one begins,
 so that an evaluation is in one record with it. Where a run was resumed from an earlier step, its steps come again: event
@@ -13,7 +14,9 @@ import base64
 import fcntl
 import importlib
 import json
+import math
 import os
+import shutil
 import struct
 import sys
 import time
@@ -23,8 +26,8 @@ from typing import Any
 
 from .cards import caption_of
 from .page import redact
-from .run_log import RunLog, member, number, parse
-from .study import DataError, MissingError, StudyError, UsageError
+from .run_log import MAX_LINE_BYTES, RunLog, member, number, parse
+from .study import DataError, MissingError, Progress, StudyError, UsageError
 
 _POLL_SECONDS = 1.0
 _LOCK = struct.Struct("hhqqi4x")  # struct flock
@@ -48,7 +51,8 @@ def _is_held(run: str) -> bool:
 
 
 def _lines(run: str, follow: bool) -> Iterator[bytes]:
-    """Whole lines, until the end of the run or of what it has written. From the first again where the file was replaced."""
+    """Whole lines, and an empty one when there is no other yet, until the end of the run or of what it has written. From the
+    first again where the file was replaced. Of a line that is too long, its beginning."""
     path = os.path.join(run, "metrics.jsonl")
     file, rest = None, b""
     try:
@@ -59,8 +63,11 @@ def _lines(run: str, follow: bool) -> Iterator[bytes]:
                 if file:
                     file.close()
                 file, rest = open(path, "rb"), b""
-            *whole, rest = (rest + file.read()).split(b"\n") if file else [b""]
-            yield from whole
+            while file and (chunk := file.read(MAX_LINE_BYTES)):
+                *whole, rest = (rest + chunk).split(b"\n")
+                yield from whole
+                rest = rest[:MAX_LINE_BYTES + 1]
+            yield b""
             if not held:
                 return
             time.sleep(_POLL_SECONDS)
@@ -89,6 +96,63 @@ def _is_histogram(h: dict[str, Any]) -> bool:
     return bool(counts) and None not in (*counts, number(h.get("low")), number(h.get("width")))
 
 
+class _Live:
+    """What a step says, as ccstream-train does: one line, redrawn on a terminal, else one every ten seconds; and evaluations."""
+
+    def __init__(self, run: str):
+        self.run = run
+        self.in_place = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.width = 0
+        self.total: float | None = None
+        self.begun = 0.0  # the first step that came while this looked, and when
+        self.begun_s: float | None = None
+        self.step: dict[str, Any] = {}
+        self.recall: float | None = None
+        self.drawn: tuple[float, Any] = (-math.inf, None)  # when, and the step
+
+    def add(self, text: bytes) -> None:
+        line = parse(text) if text else None
+        if line is None:
+            self._draw()
+        elif number(member(line, "step")) is not None:
+            self.recall = number(member(member(line, "retrieval"), "mean_r1")) or self.recall
+            if number(member(line, "pairs_per_s")) is not None:
+                self.step = line
+
+    def close(self) -> None:
+        self._draw(last=True)
+        if self.width:
+            print(file=sys.stderr)
+
+    def _left(self, step: float) -> str:
+        now = time.monotonic()
+        if self.begun_s is None or step < self.begun:
+            self.begun, self.begun_s = step, now
+        if self.total is None or step <= self.begun:
+            return ""
+        return f"  {Progress.duration((now - self.begun_s) / (step - self.begun) * (self.total - step))} left"
+
+    def _draw(self, last: bool = False) -> None:
+        now, step = time.monotonic(), number(member(self.step, "step"))
+        if step is None or self.drawn[1] is self.step or (now - self.drawn[0] < (0 if self.in_place or last else 10)):
+            return
+        self.drawn = (now, self.step)
+        launch = RunLog.last_launch(self.run)  # a run that was resumed may have another end
+        self.total = number(member(launch, "total_steps"))
+        of = f"/{self.total:.0f}" if self.total else ""
+        name = "loss" if member(self.step, "global_loss") is None else "global_loss"
+        value, epoch = number(member(self.step, name)), number(member(self.step, "epoch"))
+        text = (f"step {step:.0f}{of}  epoch {(epoch or 0) + 1:.0f}  {name.replace('_', ' ')} {value or 0:.4f}  "
+                f"{number(self.step['pairs_per_s']):.0f} pairs/s  stall {100 * (number(member(self.step, 'stall_fraction')) or 0):.0f} %" + ("" if self.recall is None else f"  R@1 {self.recall:.1f} %"))
+        text += self._left(step)
+        if not self.in_place:
+            print(text, file=sys.stderr, flush=True)
+            return
+        text = text[:shutil.get_terminal_size().columns - 1]
+        print(f"\r{text}{' ' * (self.width - len(text))}", end="", file=sys.stderr, flush=True)
+        self.width = len(text)
+
+
 class _Steps:
     """Joins the lines of a step and hands them to a sink."""
 
@@ -98,13 +162,11 @@ class _Steps:
         self.values: dict[str, Any] = {}
         self.time = 0.0
         self.examples: Any = None
-        self.unread = 0
 
     def add(self, text: bytes) -> None:
         line = parse(text) if text else {}
         step = number(member(line, "step"))
         if step is None:
-            self.unread += text != b""
             return
         if step != self.step:
             self.flush()
@@ -122,6 +184,10 @@ class _Steps:
         if self.step is not None and self.values:
             self.sink.log(self.step, self.time, self.values, self.examples)
         self.values, self.examples = {}, None
+
+    def close(self) -> None:
+        self.flush()
+        self.sink.close()
 
 
 # ---- where they are written
@@ -258,27 +324,31 @@ def examples_of(read: Callable[[list[int]], dict[int, dict[str, Any]]]) -> Examp
 
 
 def follow(options: Any, run: RunLog, examples: Examples) -> None:
-    """Raises DataError where a run that is followed stops before its end, as ccstream-train --attach does."""
-    steps = []
+    """Raises DataError where a run that is followed stops before its end."""
+    viewers: list[_Steps | _Live] = []
     if options.tensorboard is not None:
-        steps.append(_Steps(_EventFiles(options.tensorboard, examples)))
+        viewers.append(_Steps(_EventFiles(options.tensorboard, examples)))
     if options.wandb is not None:
-        steps.append(_Steps(_Wandb(options.wandb, run)))
+        viewers.append(_Steps(_Wandb(options.wandb, run)))
     if options.json:
-        steps.append(_Steps(_Printer()))
+        viewers.append(_Steps(_Printer()))
+    if options.follow and not options.quiet:
+        viewers.append(_Live(run.path))
     stopped = False
     try:
         for line in _lines(run.path, options.follow):
-            for one in steps:
-                one.add(line)
+            for viewer in viewers:
+                viewer.add(line)
     except KeyboardInterrupt:
         stopped = True
-    for one in steps:
-        one.flush()
-        one.sink.close()
-    if steps[0].unread:
-        print(f"ccstream-report: {run.path}/metrics.jsonl: {steps[0].unread} lines are not read: no JSON with a step",
-              file=sys.stderr)
+    for viewer in viewers:
+        viewer.close()
     last = RunLog(run.path)
-    if options.follow and not stopped and not last.is_finished():
+    if last.unread and not options.quiet:
+        print(f"ccstream-report: {run.path}/metrics.jsonl: {last.unread} lines are not read: no JSON with a step", file=sys.stderr)
+    if not options.follow or stopped:
+        return
+    if not last.is_finished():
         raise DataError(f"{run.path} is not being trained; it stopped at step {last.last_step:g}; resume with --resume {run.path}")
+    if not options.quiet:
+        print(f"ccstream-report: {run.path} is finished after {last.last_step:g} steps", file=sys.stderr)

@@ -18,7 +18,7 @@ from typing import Any
 from .study import NotFoundError, StudyError
 
 _MAX_FILE_BYTES = 1 << 30
-_MAX_LINE_BYTES = 1 << 20  # a longer one is none of ccstream-train; parsed, it would take up to 50 times as much
+MAX_LINE_BYTES = 1 << 20  # a longer one is none of ccstream-train; parsed, it would take up to 50 times as much
 _MAX_COLUMNS = 64
 _MAX_BINS = 48
 
@@ -71,7 +71,7 @@ def _refuse(word: str) -> None:
 def parse(text: bytes) -> Any:
     """None of what is not JSON."""
     try:
-        return json.loads(text, parse_constant=_refuse) if len(text) <= _MAX_LINE_BYTES else None
+        return json.loads(text, parse_constant=_refuse) if len(text) <= MAX_LINE_BYTES else None
     except (ValueError, RecursionError):
         return None
 
@@ -149,10 +149,10 @@ def _lines(path: Path) -> Iterator[bytes]:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise LimitError(f"{path} is larger than {_MAX_FILE_BYTES >> 30} GiB")
         with path.open("rb") as file:
-            while line := file.readline(_MAX_LINE_BYTES + 2):
+            while line := file.readline(MAX_LINE_BYTES + 2):
                 yield line.rstrip(b"\n")
-                while len(line) == _MAX_LINE_BYTES + 2 and line[-1:] != b"\n":
-                    line = file.readline(_MAX_LINE_BYTES + 2)
+                while len(line) == MAX_LINE_BYTES + 2 and line[-1:] != b"\n":
+                    line = file.readline(MAX_LINE_BYTES + 2)
     except (FileNotFoundError, NotADirectoryError):
         pass
 
@@ -161,7 +161,7 @@ def _document(path: Path) -> Any:
     """None of a file that is absent or does not parse."""
     try:
         with path.open("rb") as file:
-            return parse(file.read(_MAX_LINE_BYTES + 1))
+            return parse(file.read(MAX_LINE_BYTES + 1))
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -184,13 +184,19 @@ class RunLog:
         folder = Path(self.path)
         self.config = _document(folder / "config.json")
         self.nonfinite = _document(folder / "nonfinite.json")
-        self.launch: dict[str, Any] | None = None  # the last that parses
-        for launch in map(parse, _lines(folder / "sessions.jsonl")):
-            self.launch = launch if isinstance(launch, dict) else self.launch
+        self.launch = self.last_launch(run)
         for line in _lines(folder / "metrics.jsonl"):
             self.lines += 1
             if line:
                 self._add(parse(line))
+
+    @staticmethod
+    def last_launch(run: str) -> dict[str, Any] | None:
+        """The last line of sessions.jsonl that parses."""
+        found = None
+        for launch in map(parse, _lines(Path(run) / "sessions.jsonl")):
+            found = launch if isinstance(launch, dict) else found
+        return found
 
     @property
     def name(self) -> str:

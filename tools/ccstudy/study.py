@@ -275,7 +275,7 @@ class Progress:
         self._drawn = now
         fraction = min(1.0, self.done / self.total)
         left = (now - self._started) * (1.0 / fraction - 1.0) if fraction > 0 else 0.0
-        line = f"{100 * fraction:3.0f} %  {self._duration(left)} left"
+        line = f"{100 * fraction:3.0f} %  {self.duration(left)} left"
         if not self._in_place:
             print(line.strip(), file=sys.stderr)
             return
@@ -293,7 +293,7 @@ class Progress:
             self._width = 0
 
     @staticmethod
-    def _duration(seconds: float) -> str:
+    def duration(seconds: float) -> str:
         if seconds < 60:
             return f"{seconds:.0f} s"
         minutes = round(seconds / 60)

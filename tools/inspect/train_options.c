@@ -156,10 +156,6 @@ static const struct cli_option rows[] = {
              "seconds; json, one object per second, and no messages except warnings; none; auto: "
              "bar on a terminal, else plain"},
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "no progress, only warnings and errors"},
-    {"attach", 0, CLI_STRING, FIELD(attach), .metavar = "RUN",
-     .help = "show the progress of a run that another process trains, on this host or through a "
-             "shared folder, until it ends; exit code 0 if it is finished, 65 if not; only with "
-             "--progress and --quiet"},
 
     {"task", 0, CLI_ENUM, .aliases = task_aliases, FIELD(trainer.task), .default_text = "pairs",
      .choices = task_choices, .metavar = "NAME", .group = "Model",
@@ -479,8 +475,7 @@ static const struct cli_program fixed = {
     .purpose = "trains an image and a text tower with a global contrastive loss",
     .usage = CLI_TEXTS("--data DIR --out RUN [options]",
                        "--data DIR:WEIGHT --data DIR:WEIGHT --out RUN [options]",
-                       "--resume RUN [options]",
-                       "--attach RUN [--progress KIND]"),
+                       "--resume RUN [options]"),
     .examples = CLI_TEXTS("ccstream-train --data cc3m --val coco-val --out runs/a "
                           "--loss nuclr --batch-size 512 --epochs 30",
                           "ccstream-train --data small --out runs/b --image-tower "

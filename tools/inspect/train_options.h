@@ -30,8 +30,7 @@ struct train_options {
     uint64_t rank_timeout_seconds;
     uint64_t probe_pairs; /* of RUN/report.html; 0: none */
     bool dry_run, json, report, quiet, list_devices;
-    int progress;       /* enum live_mode */
-    const char *attach; /* a run to look at; NULL: none */
+    int progress; /* enum live_mode */
     struct remote_choice remote;
 };
 

@@ -120,7 +120,6 @@ enum status train_options_keep(struct train_options *kept,
     kept->json = false;
     kept->quiet = false;
     kept->progress = 0;
-    kept->attach = NULL;
     kept->trainer.max_steps = 0;
     kept->ranks = COMM_RANKS_AUTO; /* a resumed run may have another launcher */
     kept->transport = COMM_TRANSPORT_AUTO;

@@ -1,10 +1,11 @@
 /*
- * checkpoint_internal: the names inside a checkpoint, shared by save and load.
+ * checkpoint_internal: an open checkpoint, and the names inside it, which save and load share.
  */
 #ifndef TRAIN_RUN_CHECKPOINT_INTERNAL_H
 #define TRAIN_RUN_CHECKPOINT_INTERNAL_H
 
 #include "formats/tensors/safetensors.h"
+#include "train/model/foreign.h"
 #include "train/run/checkpoint.h"
 
 #define KEY_VERSION     "ccstream.version"
@@ -43,6 +44,22 @@
 #define TENSOR_TOKENIZER   "tokenizer.model"
 #define PREFIX_AVERAGE     "ema."
 #define TENSOR_CAPTIONS    "captions" /* how many each id has, u32 */
+
+struct checkpoint {
+    char path[PATH_MAX_BYTES];
+    struct safetensors *file;
+    bool has_model;
+    struct model_config model;
+    struct train_position position;
+    const char *loss_name;
+    double tau, bias;
+    bool foreign;
+    enum model_names names; /* of a foreign one */
+    uint64_t version;
+    uint64_t *captions; /* of checkpoint_captions */
+    uint8_t *tokenizer;
+    size_t tokenizer_size_bytes;
+};
 
 enum { CHECKPOINT_NAME_BYTES = 256, CHECKPOINT_SLOT_COUNT = 4 };
 

@@ -34,6 +34,8 @@ TEST(urls_are_normalised) {
     expect("http://example.org/a/../b/./c", NULL, "http://example.org/b/c",
            "http://example.org:80");
     expect("http://[::1]:8080/x", NULL, "http://[::1]:8080/x", "http://[::1]:8080");
+    expect("http://a b:%40%20\xc3\xa9@h.org", NULL, "http://a%20b:%40%20%C3%A9@h.org/",
+           "http://h.org:80");
 }
 
 TEST(hosts_of_other_scripts_are_written_in_ascii) {
