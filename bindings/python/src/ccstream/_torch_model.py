@@ -57,7 +57,7 @@ def load_model(path: str | os.PathLike[str], *, ema: bool = False) -> Encoder:
     """A run of ccstream-train, one of its checkpoints, or a folder of open_clip or Hugging Face, as a module in eval mode.
     Its towers are open_clip's, or timm's and BERT's as open_clip has them. ema: the averages of a run with --ema.
     UnsupportedError: open_clip 3 is not installed (BERT needs transformers too), or open_clip has no such model: a run on
-    images alone, or one whose text projection has a bias (--projection-bias off)."""
+    images alone."""
     try:
         import open_clip
     except ImportError:
