@@ -160,16 +160,12 @@ static enum status lock_dataset(struct file **lock, const char *directory, struc
 static enum status
 check_new(const struct column_info *c, const char *directory, bool replace, struct error *err) {
     char path[PATH_MAX_BYTES];
-    struct column_names names;
     bool exists = false;
     TRY(column_path(path, directory, c->name, err));
     TRY(file_posix()->exists(file_posix()->context, path, &exists, err));
     FAIL_IF(exists && !replace, err, STATUS_EXISTS,
             "%s: there is a column '%s' already; --replace, or replace=True, replaces it",
             directory, c->name);
-    TRY(column_names_read(&names, file_posix(), directory, err));
-    FAIL_IF(!exists && names.count == COLUMNS_MAX, err, STATUS_LIMIT, "%s: has %d columns already",
-            directory, COLUMNS_MAX);
     const bool text = c->kind >= COLUMN_CAPTIONS;
     FAIL_IF(c->kind == 0, err, STATUS_USAGE, "column '%s': of no kind that there is", c->name);
     FAIL_IF(text ? c->values != 0
@@ -305,6 +301,7 @@ static enum status remove_column(const char *directory, const char *name, struct
         s = error_set(err, STATUS_NOTFOUND, "%s: there is no column '%s'", directory, name);
     }
     THEN(s, fs->remove(fs->context, path, err));
+    THEN(s, column_list_mend(fs, directory, NULL, true, err));
     fs->close(lock);
     return s;
 }

@@ -83,17 +83,42 @@ static int by_name(const void *a, const void *b) {
     return strcmp(a, b);
 }
 
+/* All zeros without a list. */
+static enum status read_list(struct column_names *out,
+                             const struct file_system *fs,
+                             const char *path,
+                             struct error *err) {
+    struct byte_buffer text;
+    char *rest = NULL;
+    memset(out, 0, sizeof(*out));
+    byte_buffer_init(&text, 0);
+    enum status s = file_read_all(fs, &text, path, COLUMNS_MAX * (COLUMN_MAX_NAME_BYTES + 1), err);
+    THEN(s, byte_buffer_append(&text, "", 1, err));
+    char *name = s == STATUS_OK ? strtok_r((char *)text.data, "\n", &rest) : NULL;
+    for (; s == STATUS_OK && name; name = strtok_r(NULL, "\n", &rest)) {
+        if (!is_name(name) || out->count == COLUMNS_MAX) {
+            s = error_set(err, STATUS_CORRUPT, "%s: is no list of columns", path);
+        } else {
+            strcpy(out->items[out->count++], name);
+        }
+    }
+    byte_buffer_fini(&text);
+    return s;
+}
+
 enum status column_names_read(struct column_names *out,
                               const struct file_system *fs,
                               const char *directory,
                               struct error *err) {
     char folder[PATH_MAX_BYTES];
+    char list[PATH_MAX_BYTES];
     struct byte_buffer names;
     struct error why = {0};
-    out->count = 0;
+    memset(out, 0, sizeof(*out));
     byte_buffer_init(&names, 0);
     TRY(path_join(folder, sizeof(folder), directory, COLUMNS_FOLDER, err));
-    const enum status s = fs->list(fs->context, folder, &names, &why);
+    TRY(path_join(list, sizeof(list), directory, COLUMN_LIST_NAME, err));
+    enum status s = fs->list(fs->context, folder, &names, &why);
     for (size_t at = 0; s == STATUS_OK && at < names.size_bytes && out->count < COLUMNS_MAX;) {
         char *name = (char *)names.data + at;
         char *end = strrchr(name, '.');
@@ -105,9 +130,43 @@ enum status column_names_read(struct column_names *out,
             }
         }
     }
+    if (s == STATUS_OK && names.size_bytes == 0) {
+        s = read_list(out, fs, list, &why);
+    }
     byte_buffer_fini(&names);
     qsort(out->items, out->count, sizeof(out->items[0]), by_name);
     return s == STATUS_OK || s == STATUS_NOTFOUND ? STATUS_OK : error_pass(err, s, &why);
+}
+
+enum status column_list_mend(const struct file_system *fs,
+                             const char *directory,
+                             const char *more,
+                             bool write,
+                             struct error *err) {
+    struct column_names there, listed;
+    char text[sizeof(there)];
+    char path[PATH_MAX_BYTES];
+    size_t size = 0;
+    struct error why = {0};
+    TRY(path_join(path, sizeof(path), directory, COLUMN_LIST_NAME, err));
+    TRY(column_names_read(&there, fs, directory, err));
+    if (more && !bsearch(more, there.items, there.count, sizeof(there.items[0]), by_name)) {
+        FAIL_IF(there.count == COLUMNS_MAX, err, STATUS_LIMIT, "%s: has %d columns already",
+                directory, COLUMNS_MAX);
+        strcpy(there.items[there.count++], more);
+        qsort(there.items, there.count, sizeof(there.items[0]), by_name);
+    }
+    const enum status s = read_list(&listed, fs, path, &why);
+    if ((s == STATUS_OK || s == STATUS_NOTFOUND) && memcmp(&there, &listed, sizeof(there)) == 0) {
+        return STATUS_OK;
+    }
+    FAIL_IF(!write, err, s == STATUS_NOTFOUND ? s : STATUS_MISMATCH,
+            "%s: does not list the columns that are there", path);
+    for (size_t i = 0; i < there.count; i++) {
+        size += (size_t)snprintf(text + size, sizeof(text) - size, "%s\n", there.items[i]);
+    }
+    return size > 0 ? file_write_atomic(fs, path, text, size, err)
+                    : fs->remove(fs->context, path, err);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
  * checks stay in memory until the end (12 bytes a row; ids below 2^32 are written as 4).
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,6 +85,7 @@ enum status column_block_add(struct column_block *b,
 struct column_writer {
     struct column_info *info;
     struct file_draft draft;
+    char directory[PATH_MAX_BYTES];
     struct hasher *hasher; /* over what was written */
     uint64_t data_bytes;
     struct byte_buffer ids, checks, frames; /* ids: u64 */
@@ -115,7 +117,8 @@ static enum status remove_files(const struct file_system *fs,
 enum status
 column_remove_all(const struct file_system *fs, const char *directory, struct error *err) {
     TRY(remove_files(fs, directory, ".ccc", err));
-    return remove_files(fs, directory, ".tmp", err);
+    TRY(remove_files(fs, directory, ".tmp", err));
+    return column_list_mend(fs, directory, NULL, true, err);
 }
 
 enum status column_writer_create(struct column_writer **out,
@@ -131,6 +134,7 @@ enum status column_writer_create(struct column_writer **out,
     byte_buffer_init(&w->ids, MAX_TABLE_BYTES);
     byte_buffer_init(&w->checks, MAX_TABLE_BYTES);
     byte_buffer_init(&w->frames, MAX_TABLE_BYTES);
+    (void)snprintf(w->directory, sizeof(w->directory), "%s", directory);
     enum status s = column_path(path, directory, info->name, err);
     THEN(s, hasher_create(&w->hasher, err));
     THEN(s, file_make_parents(fs, path, err));
@@ -220,7 +224,9 @@ enum status column_writer_finish(struct column_writer *w, struct error *err) {
     TRY(write_bytes(w, &w->checks, err));
     TRY(write_bytes(w, &w->frames, err));
     w->info->hash = hasher_value(w->hasher);
-    return file_draft_close(&w->draft, write_info(w, id_bytes, err), err);
+    TRY(write_info(w, id_bytes, err));
+    TRY(column_list_mend(w->draft.fs, w->directory, w->info->name, true, err));
+    return file_draft_close(&w->draft, STATUS_OK, err);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -337,7 +343,9 @@ enum status column_copy_all(const struct column_copy *how, struct error *err) {
             while (j < done->count && strcmp(done->items[j], names->items[k]) != 0) {
                 j++;
             }
-            if (j == done->count && j < COLUMNS_MAX) {
+            if (j == COLUMNS_MAX) {
+                s = error_set(err, STATUS_LIMIT, "%s: more than %d columns", how->to, COLUMNS_MAX);
+            } else if (j == done->count) {
                 strcpy(done->items[done->count++], names->items[k]);
                 s = copy_column(how, names->items[k], err);
             }

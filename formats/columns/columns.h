@@ -16,7 +16,8 @@
 #include "formats/dataset/manifest.h"
 #include "formats/tensors/safetensors.h"
 
-#define COLUMNS_FOLDER "columns"
+#define COLUMNS_FOLDER   "columns"
+#define COLUMN_LIST_NAME COLUMNS_FOLDER "/names.txt"
 
 enum {
     COLUMNS_VERSION = 2,
@@ -50,7 +51,9 @@ uint32_t column_row_bytes(const struct column_info *c); /* 0: texts */
 enum status
 column_path(char out[PATH_MAX_BYTES], const char *directory, const char *name, struct error *err);
 
-/* Names of a dataset's columns, sorted: none where there is no folder. Returns OK, IO or LIMIT. */
+/* Names of a dataset's columns, sorted: those of the folder; at a server, which cannot list it,
+ * those of COLUMN_LIST_NAME. None where there is neither. Returns OK, IO, LIMIT, NOMEM or CORRUPT.
+ */
 struct column_names {
     char items[COLUMNS_MAX][COLUMN_MAX_NAME_BYTES + 1];
     size_t count;
@@ -143,7 +146,8 @@ void column_writer_destroy(struct column_writer *w); /* accepts NULL; removes th
 /* Writes the block's rows and empties it. The bytes depend on the blocks. Returns OK, IO, NOMEM. */
 enum status column_writer_put(struct column_writer *w, struct column_block *b, struct error *err);
 
-/* Replaces the column. Returns OK, IO or NOMEM. */
+/* Lists, then replaces the column: killed between, the list has more than there is, never less.
+ * Returns OK, IO, LIMIT or NOMEM. */
 enum status column_writer_finish(struct column_writer *w, struct error *err);
 
 struct column_copy {
@@ -155,6 +159,15 @@ struct column_copy {
     bool (*keep)(const void *cookie, uint64_t id); /* NULL: all */
     const void *cookie;
 };
+
+/* COLUMN_LIST_NAME lists the columns of the folder and, unless NULL, `more`: if not, it is written,
+ * or without `write` an error. Returns OK, NOTFOUND (there is no list, as in datasets of older
+ * programs), MISMATCH, LIMIT (too many columns), IO or NOMEM. */
+enum status column_list_mend(const struct file_system *fs,
+                             const char *directory,
+                             const char *more,
+                             bool write,
+                             struct error *err);
 
 /* Deletes all columns. Returns OK or IO. */
 enum status

@@ -264,7 +264,9 @@ check_columns(const char *path, const struct manifest *m, unsigned *damage, stru
         THEN(s, column_verify(c, why));
         column_close(c);
     }
-    return s;
+    RETURN_IF(s != STATUS_OK, s);
+    s = column_list_mend(file_system_of(path), path, NULL, false, why);
+    return s == STATUS_NOTFOUND ? STATUS_OK : s; /* of an older program */
 }
 
 /* Counts and mentions shards in the directory that the manifest does not list; they do no harm. */

@@ -529,6 +529,15 @@ static enum status check_tokenizer(struct repair *r, struct error *err) {
     return STATUS_OK;
 }
 
+static enum status check_columns(struct repair *r, struct error *err) {
+    struct error why = {0};
+    if (column_list_mend(r->fs, r->directory, NULL, false, &why) == STATUS_OK) {
+        return STATUS_OK;
+    }
+    TRY(r->o->dry_run ? STATUS_OK : column_list_mend(r->fs, r->directory, NULL, true, err));
+    return say_rebuilt(r, COLUMN_LIST_NAME, why.text, err);
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 static enum status refuse_unfinished(const struct repair *r, struct error *err) {
@@ -564,7 +573,8 @@ static enum status repair_all(struct repair *r, struct error *err) {
         r->now.fingerprint = r->old.fingerprint;
     }
     TRY(check_tokenizer(r, err));
-    return check_cache(r, err);
+    TRY(check_cache(r, err));
+    return check_columns(r, err);
 }
 
 static enum status report(struct repair *r, struct error *err) {

@@ -63,7 +63,7 @@ enum status seal_make(struct byte_buffer *lines,
     TRY(column_names_read(&columns, file_system_of(dataset), dataset, err));
     TRY(manifest_read(&m, file_system_of(dataset), dataset, err));
     size_t count = 0;
-    char(*names)[NAME_BYTES] = calloc(2 * m.shard_count + 3 + columns.count, sizeof *names);
+    char(*names)[NAME_BYTES] = calloc(2 * m.shard_count + 4 + columns.count, sizeof *names);
     enum status s = names ? STATUS_OK : error_set(err, STATUS_NOMEM, "%s: out of memory", dataset);
     for (size_t i = 0; s == STATUS_OK && i < m.shard_count; i++) {
         strcpy(names[count++], m.shards[i].name);
@@ -76,6 +76,7 @@ enum status seal_make(struct byte_buffer *lines,
         strcpy(names[count++], MANIFEST_NAME);
         strcpy(names[count++], DATASET_TOKENIZER_NAME);
         strcpy(names[count++], TOKEN_CACHE_NAME);
+        strcpy(names[count++], COLUMN_LIST_NAME);
         qsort(names, count, sizeof *names, by_name);
     }
     for (size_t i = 0; s == STATUS_OK && i < count; i++) {
