@@ -446,13 +446,18 @@ static double single(uint64_t bits) {
     return (double)value;
 }
 
-static double half(uint64_t bits) {
-    const uint64_t sign = (bits & 0x8000) << 16;
-    const uint64_t rest = (bits & 0x7FFF) << 13;
-    if (rest >= UINT64_C(0x1F) << 23) { /* infinity and NaN */
-        return single(sign | rest | UINT64_C(0xFF) << 23);
-    }
-    return single(sign | 0x3F800000) * single(rest) * 0x1p112;
+/* Of f16 bits, without a branch: infinity and NaN too. */
+static inline float half(uint16_t bits) {
+    const uint32_t sign = (uint32_t)(bits & 0x8000) << 16;
+    uint32_t rest = (uint32_t)(bits & 0x7FFF) << 13;
+    const uint32_t special = rest >= UINT32_C(0x1F) << 23 ? UINT32_C(0xFF) << 23 : 0;
+    float value;
+    memcpy(&value, &rest, sizeof(value));
+    value *= 0x1p112F;
+    memcpy(&rest, &value, sizeof(rest));
+    rest |= sign | special;
+    memcpy(&value, &rest, sizeof(value));
+    return value;
 }
 
 double column_number(const struct column *c, const uint8_t *row, uint32_t i) {
@@ -468,7 +473,7 @@ double column_number(const struct column *c, const uint8_t *row, uint32_t i) {
     case SAFETENSORS_BF16:
         return single(bits << 16);
     case SAFETENSORS_F16:
-        return half(bits);
+        return (double)half((uint16_t)bits);
     case SAFETENSORS_F64:
         return wide;
     case SAFETENSORS_I8:
@@ -482,24 +487,17 @@ double column_number(const struct column *c, const uint8_t *row, uint32_t i) {
 
 void column_floats(const struct column *c, const uint8_t *row, float *out) {
     const uint32_t count = c->info.values;
-    if (c->info.kind == SAFETENSORS_F32) {
+    const int kind = c->info.kind; /* in a register, or the loop of f16 is not vectorised */
+    if (kind == SAFETENSORS_F32) {
         memcpy(out, row, count * sizeof(*out));
         return;
     }
-    for (uint32_t i = 0; i < count && c->info.kind == SAFETENSORS_F16; i++) { /* vectorised */
+    for (uint32_t i = 0; i < count && kind == SAFETENSORS_F16; i++) {
         uint16_t bits;
         memcpy(&bits, row + 2 * (size_t)i, sizeof(bits));
-        const uint32_t sign = (uint32_t)(bits & 0x8000) << 16;
-        const uint32_t rest = (uint32_t)(bits & 0x7FFF) << 13;
-        float value;
-        memcpy(&value, &rest, sizeof(value));
-        value *= 0x1p112F; /* as in half() */
-        uint32_t wide;
-        memcpy(&wide, &value, sizeof(wide));
-        wide |= sign | (rest >= UINT32_C(0x1F) << 23 ? UINT32_C(0xFF) << 23 : 0);
-        memcpy(&out[i], &wide, sizeof(wide));
+        out[i] = half(bits);
     }
-    for (uint32_t i = 0; i < count && c->info.kind != SAFETENSORS_F16; i++) {
+    for (uint32_t i = 0; i < count && kind != SAFETENSORS_F16; i++) {
         out[i] = (float)column_number(c, row, i);
     }
 }
