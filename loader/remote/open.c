@@ -10,7 +10,8 @@
  *
  * With a cache, what became known of a file is true while the manifest has the same ETag, and a
  * file that was read whole is there: opening the dataset again is one request, and none where the
- * server cannot be reached. A shard that was replaced nevertheless is found by If-Match.
+ * server cannot be reached. A shard that was replaced nevertheless is found by If-Match. A column
+ * is replaced without the manifest: what became known of it is true where there is no server alone.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -102,7 +103,8 @@ static void remember(const struct remote_object *o) {
 
 static bool recall(struct remote_object *o) {
     struct head head;
-    if (!has_generation(o) || !heads_recall(remote_view.cache, &head, o->url, generation_of(o))) {
+    if (!has_generation(o) || (remote_is_column(o->path) && !o->folder->offline) ||
+        !heads_recall(remote_view.cache, &head, o->url, generation_of(o))) {
         return false;
     }
     if (head.missing) {

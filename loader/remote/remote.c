@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "formats/base/hash.h"
+#include "formats/columns/columns.h"
 #include "loader/remote/remote_internal.h"
 #include "net/location.h"
 
@@ -108,6 +109,15 @@ struct remote_object *remote_object_find(const char *path) {
     return o;
 }
 
+bool remote_is_column(const char *path) {
+    const size_t size = strlen("/" COLUMNS_FOLDER);
+    const char *slash = strrchr(path, '/');
+    const char *end = strrchr(path, '.');
+    return (size_t)(slash - path) > size && memcmp(slash - size, "/" COLUMNS_FOLDER, size) == 0 &&
+           (strcmp(slash - size + 1, COLUMN_LIST_NAME) == 0 ||
+            (end != NULL && strcmp(end, ".ccc") == 0));
+}
+
 enum status objects_get(struct remote_object **out,
                         const char *path,
                         const char *directory,
@@ -119,6 +129,7 @@ enum status objects_get(struct remote_object **out,
     char url[HTTP_MAX_URL_BYTES];
     struct remote_folder *folder = NULL;
     const char *slash = strrchr(path, '/');
+    slash -= remote_is_column(path) ? strlen("/" COLUMNS_FOLDER) : 0; /* the dataset's folder */
     TRY(folder_of(&folder, path, (size_t)(slash - path), directory, err));
     TRY(location_url(folder->location, url, slash + 1, err));
     struct remote_object *o = calloc(1, sizeof(*o));

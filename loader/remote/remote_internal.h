@@ -142,6 +142,8 @@ void objects_set_copy(struct remote_object *o, struct copy copy);
 /* The object of a path, after at most one request; of a manifest those of its dataset too. Returns
  * OK, NOTFOUND, IO, USAGE, NOMEM, CORRUPT. */
 enum status remote_object_open(struct remote_object **out, const char *path, struct error *err);
+/* Whether it is of a dataset's folder of columns, which change without the manifest. */
+bool remote_is_column(const char *path);
 /* The object if it was opened already, else NULL. */
 struct remote_object *remote_object_find(const char *path);
 /* As file_system.expect. */

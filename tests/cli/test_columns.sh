@@ -44,6 +44,29 @@ has out.txt '"teacher"'
 expect 0 "$BIN/ccdump" verify d
 cp -r d whole
 
+# Servers have no list of files: names.txt is one, which verify compares and repair writes. Datasets of older programs have none.
+printf 'long\nscore\ntags\nteacher\n' | cmp - d/columns/names.txt
+cp -r d unlisted
+echo ghost >>unlisted/columns/names.txt
+expect 65 "$BIN/ccdump" verify unlisted
+has out.txt "unlisted/columns/names.txt: does not list the columns that are there"
+expect 0 "$BIN/ccpack" repair unlisted --dry-run
+has out.txt "names.txt: would be rebuilt"
+expect 0 "$BIN/ccpack" repair unlisted
+cmp unlisted/columns/names.txt d/columns/names.txt
+rm unlisted/columns/names.txt
+expect 0 "$BIN/ccdump" verify unlisted
+cp -r unlisted older
+expect 0 "$BIN/ccpack" repair unlisted --json
+has out.txt '"file":"columns/names.txt",'
+cmp unlisted/columns/names.txt d/columns/names.txt
+expect 0 "$BIN/ccpack" detach unlisted long
+printf 'score\ntags\nteacher\n' | cmp - unlisted/columns/names.txt
+for name in score tags teacher; do
+    expect 0 "$BIN/ccpack" detach unlisted $name
+done
+[ -z "$(ls unlisted/columns)" ] || fail "a list of no columns"
+
 # Equal bytes in any order of the table, and with the rows attached again.
 { tail -n 30 long.jsonl; head -n 33 long.jsonl; } >other.jsonl
 expect_message 73 "there is a column 'long' already; --replace" "$BIN/ccpack" attach d other.jsonl --on key=file --as long=caption
@@ -239,6 +262,7 @@ has out.txt '"teacher":{"kind":"f16","samples":57,'
 # A seal has the columns; another dataset's are refused; a new dataset in the folder has none.
 expect 0 "$BIN/ccpack" seal whole -o whole.sha256
 has whole.sha256 "columns/teacher.ccc"
+has whole.sha256 "columns/names.txt"
 (cd whole && sha256sum -c --quiet ../whole.sha256) || fail "the seal"
 "$BIN/ccpack" -q -o foreign more.tar
 cp -r whole/columns foreign/
@@ -284,7 +308,7 @@ open(p, "wb").write(b)'
 expect 65 "$BIN/ccdump" verify newer
 has out.txt "version 9, this program reads version 2"
 
-# At a server a column is read by its name; nothing is written there.
+# At a server columns are found by the list, and read by name without it; nothing is written there.
 "$python" "$SRC/tests/net/fault_server.py" . >port.txt 2>server.txt &
 server=$!
 until [ "$(wc -l <port.txt)" -ge 1 ] || ! kill -0 $server; do sleep 0.05; done
@@ -303,9 +327,53 @@ with ccstream.DataLoader(there, batch_size=20, image_size=8, columns=["teacher"]
     for b in dl:
         assert (b.columns["teacher"] == here.column("teacher")[numpy.asarray(b["id"])]).all()
 END
+at_both() { # at_both COMMAND...: with whole and with $url in place of HERE, the same is printed
+    expect 0 "$BIN/ccdump" "${@/HERE/whole}"
+    sed "s|whole|$url|g" out.txt >local.txt
+    expect 0 "$BIN/ccdump" "${@/HERE/$url}"
+    cmp out.txt local.txt || fail "ccdump $*"
+    has out.txt '"teacher"'
+}
+at_both show HERE 5 --json
+at_both cat HERE --id 3,5 --columns
+at_both stats HERE --json
+expect 0 "$BIN/ccdump" why run "$url" 5 --encode 0 --near 0 --json
+has out.txt '"columns":{"long":{"kind":"captions","captions":[{"text":"a long caption of 5","weight":1,"source":0},'
+expect 0 "$BIN/ccdump" verify "$url"
+for data in whole "$url"; do
+    expect 0 "$BIN/ccpack" subset "$data" --where 'col.score > 3' -o "chosen-${#data}" -q
+done
+diff -r chosen-5 "chosen-${#url}" || fail "another subset of a remote dataset"
+has chosen-5/columns/names.txt teacher
+"$python" -c '
+import ccstream, sys
+assert ccstream.Dataset(sys.argv[1]).columns == ["long", "score", "tags", "teacher"]
+assert ccstream.Dataset(sys.argv[1].replace("whole", "older")).columns == []' "$url"
+mv whole/columns/tags.ccc .
+expect 0 "$BIN/ccdump" show "$url" 5 --json
+has out.txt '"tags":{"error":"'"$url: there is no column 'tags'"
+expect 65 "$BIN/ccdump" verify "$url"
+has out.txt "there is no column 'tags'"
+mv tags.ccc whole/columns/
+expect 0 "$BIN/ccdump" show "${url%whole}older" 5 --json
+hasnt out.txt '"columns":{'
 expect_message 64 "a dataset at a server is read-only" "$BIN/ccpack" attach "$url" feats.npy --as other
 expect_message 64 "a dataset at a server is read-only" "$BIN/ccpack" detach "$url" teacher
+
+# A signed link; a column that was replaced is not taken from the cache, without a server it is.
+expect 0 "$BIN/ccdump" show "$url?signature=1" 5 --json
+has out.txt '"score":{"kind":"f32","values":1,"vectors":1,"first":[0.625]}'
+cp whole/columns/score.ccc score.ccc
+expect 0 "$BIN/ccdump" show "$url" 5 --json --cache cache
+has out.txt '"score":{"kind":"f32","values":1,"vectors":1,"first":[0.625]}'
+echo '{"id":5,"score":-7}' >other.jsonl
+expect 0 "$BIN/ccpack" attach whole other.jsonl --as score --replace -q
+expect 0 "$BIN/ccdump" show "$url" 5 --json --cache cache
+has out.txt '"score":{"kind":"f32","values":1,"vectors":1,"first":[-7]}'
 kill $server
+expect 0 "$BIN/ccdump" show "$url" 5 --json --cache cache
+has out.txt '"score":{"kind":"f32","values":1,"vectors":1,"first":[-7]}'
+mv score.ccc whole/columns/
 
 # Killed at any moment, an attach leaves the column as it was, or as it becomes.
 cat >kill.py <<'END'
@@ -341,4 +409,5 @@ END
 "$python" kill.py "$BIN/ccpack" "${CCSTREAM_KILLS:-4}"
 "$BIN/ccpack" attach whole new.npy --as teacher --replace -q
 expect 0 "$BIN/ccdump" verify whole
+[ "$(cat whole/columns/names.txt)" = "$(printf 'long\nscore\ntags\nteacher')" ] || fail "the list"
 [ -z "$(find whole/columns -name '*.tmp')" ] || fail "a killed attach left $(ls whole/columns)"

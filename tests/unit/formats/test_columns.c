@@ -247,6 +247,83 @@ TEST(a_fault_at_any_call_leaves_the_old_column) {
     }
 }
 
+static bool is_listed(const struct file_system *fs, const char *name) {
+    struct byte_buffer list = {0};
+    char line[COLUMN_MAX_NAME_BYTES + 2];
+    (void)snprintf(line, sizeof line, "%s\n", name);
+    const bool found = file_read_all(fs, &list, COLUMN_LIST_NAME, 1 << 12, NULL) == STATUS_OK &&
+                       memmem(list.data, list.size_bytes, line, strlen(line)) != NULL;
+    byte_buffer_fini(&list);
+    return found;
+}
+
+static enum status write_number(const struct file_system *fs, const char *name) {
+    struct column_info info = {
+        .kind = SAFETENSORS_F32, .values = 1, .vectors = 1, .source = (char[]){"{}"}};
+    struct column_writer *w = NULL;
+    struct column_block b = {0};
+    (void)snprintf(info.name, sizeof info.name, "%s", name);
+    enum status s = column_writer_create(&w, fs, ".", &info, &err);
+    THEN(s, column_block_add(&b, &info, 3, &(float){1.5F}, sizeof(float), &err));
+    THEN(s, column_writer_put(w, &b, &err));
+    THEN(s, column_writer_finish(w, &err));
+    column_block_fini(&b);
+    column_writer_destroy(w);
+    return s;
+}
+
+/* The list may have more than there is, never less; the same command again brings it in line. */
+TEST(a_fault_at_any_call_leaves_every_column_listed) {
+    bool failed = true;
+    for (uint64_t nth = 0; failed; nth++) {
+        struct file_system *fs = new_files();
+        struct file_system *faulty = NULL;
+        bool there = false;
+        assert_ok(write_number(fs, "b"), err);
+        assert_ok(file_fault_create(&faulty, fs, nth, FILE_FAULT_DEAD, &err), err);
+        const enum status s = write_number(faulty, "a");
+        failed = file_fault_count(faulty) > nth;
+        file_memory_crash(fs);
+        assert_ok(fs->exists(fs->context, "./columns/a.ccc", &there, &err), err);
+        assert_true(is_listed(fs, "b") && (!there || is_listed(fs, "a")));
+        assert_true(there || s != STATUS_OK);
+        assert_ok(write_number(fs, "a"), err);
+        assert_ok(column_list_mend(fs, ".", NULL, false, &err), err);
+        file_fault_destroy(faulty);
+        file_memory_destroy(fs);
+    }
+}
+
+TEST(a_list_that_is_wrong_is_found_and_written) {
+    static const char *const wrong[] = {"b\n",          "a\nb\nc\n", "b\na\n",
+                                        "a\nb\n../x\n", "a b\n",     "\n"};
+    struct file_system *fs = new_files();
+    struct byte_buffer many = {0};
+    assert_ok(column_list_mend(fs, ".", NULL, false, &err), err); /* no columns, no list */
+    assert_ok(write_number(fs, "b"), err);
+    assert_ok(write_number(fs, "a"), err);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_ok(file_write_atomic(fs, COLUMN_LIST_NAME, wrong[i], strlen(wrong[i]), &err), err);
+        assert_status(column_list_mend(fs, ".", NULL, false, &err), STATUS_MISMATCH, err);
+        assert_ok(column_list_mend(fs, ".", NULL, true, &err), err);
+        assert_ok(column_list_mend(fs, ".", NULL, false, &err), err);
+    }
+    assert_ok(fs->remove(fs->context, COLUMN_LIST_NAME, &err), err);
+    assert_status(column_list_mend(fs, ".", NULL, false, &err), STATUS_NOTFOUND, err);
+    for (int i = 0; i < COLUMNS_MAX - 2; i++) {
+        char name[8];
+        (void)snprintf(name, sizeof name, "c%d", i);
+        assert_ok(write_number(fs, name), err);
+    }
+    assert_status(write_number(fs, "last"), STATUS_LIMIT, err);
+    assert_true(!is_listed(fs, "last") && is_listed(fs, "c61"));
+    assert_ok(write_number(fs, "c61"), err);
+    assert_ok(column_remove_all(fs, ".", &err), err);
+    assert_status(file_read_all(fs, &many, COLUMN_LIST_NAME, 1, &err), STATUS_NOTFOUND, err);
+    byte_buffer_fini(&many);
+    file_memory_destroy(fs);
+}
+
 static bool keeps_even(const void *cookie, uint64_t id) {
     (void)cookie;
     return id % 2 == 0;
