@@ -103,6 +103,13 @@ assert list(ccstream.Dataset("d").column("vector")[0]) [0] == 1.5'
     expect 0 "$BIN/ccpack" detach d vector
 fi
 
+# Lists of samples have them too.
+for command in ls "find --max-side 999"; do
+    # shellcheck disable=SC2086 # words
+    expect 0 "$BIN/ccdump" $command d --id 5 --keys --json
+    has out.txt '"columns":{"long":{"kind":"captions","captions":[{"text":"a long caption of 5",'
+done
+
 # A dry run writes nothing; detach removes one.
 expect 0 "$BIN/ccpack" attach d feats.npy --as more --dry-run
 [ ! -e d/columns/more.ccc ] || fail "a dry run wrote a column"
@@ -349,6 +356,14 @@ has chosen-5/columns/names.txt teacher
 import ccstream, sys
 assert ccstream.Dataset(sys.argv[1]).columns == ["long", "score", "tags", "teacher"]
 assert ccstream.Dataset(sys.argv[1].replace("whole", "older")).columns == []' "$url"
+truncate -s 65M whole/columns/big.ccc
+echo big >>whole/columns/names.txt
+expect 0 "$BIN/ccdump" show "$url" 5 --json
+has out.txt '"big":{"error":"has 68157440 bytes at the server, which stats and cat --columns read"}'
+expect 0 "$BIN/ccdump" cat "$url" --id 5 --columns
+has out.txt '"big":{"error":"'"$url/columns/big.ccc: is no column"
+rm whole/columns/big.ccc
+sed -i /big/d whole/columns/names.txt
 mv whole/columns/tags.ccc .
 expect 0 "$BIN/ccdump" show "$url" 5 --json
 has out.txt '"tags":{"error":"'"$url: there is no column 'tags'"

@@ -47,8 +47,8 @@ static const struct cli_option rows[] = {
      .help = "match the class name as a glob pattern"},
     {"hash", 0, CLI_STRING, CLI_FIELD(struct options, hash), .metavar = "HEX",
      .help = "XXH64 of the image file's bytes, 16 hexadecimal digits: finds duplicates"},
-    {"keys", 0, CLI_FLAG, CLI_FIELD(struct options, keys), .help = "show keys too",
-     .group = "Output"},
+    {"keys", 0, CLI_FLAG, CLI_FIELD(struct options, keys),
+     .help = "show keys too, with --json columns", .group = "Output"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object per line"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress"},
 };

@@ -18,9 +18,8 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"keys", 'k', CLI_FLAG, CLI_FIELD(struct options, keys),
-     .help =
-         "show keys too; the index has none, so this reads every listed sample (keys of a plain "
-         "tar are always shown)",
+     .help = "show keys too, with --json columns; the index has none, so this reads every listed "
+             "sample (keys of a plain tar are always shown)",
      .group = "Output"},
     {"shards", 0, CLI_FLAG, CLI_FIELD(struct options, shards),
      .help = "list shards instead: file, samples, captions, bytes, first and last id"},

@@ -273,6 +273,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     TRY(page_check(s.options->html, s.options->force, err));
     TRY(remote_choice_use(&s.options->choice.remote, err));
     TRY(input_open(&s.input, a->items[0], err));
+    s.input->all_numbers = true;
     enum status status = count_all(&s, err);
     THEN(status, print(&s, err));
     if (status == STATUS_OK && s.options->html != NULL) {

@@ -4,6 +4,7 @@
  *     shard, whole --index--> sidecar             the same bytes
  *     all indexes --> dataset.json, if a fingerprint proves that no shard is missing
  *     captions, tokenizer --> tokens.cct          the same bytes
+ *     columns --> columns/names.txt               the same bytes
  *
  * Nothing is written before all shards were read. Files are replaced atomically: sidecars first,
  * then the manifest, then the token cache.
@@ -51,7 +52,8 @@ static const struct cli_program program = {
     .arguments = {1, 1},
     .examples = CLI_TEXTS("ccdump verify cc3m || ccpack repair cc3m"),
     .notes = CLI_TEXTS(
-        "Sidecars and tokens.cct are restored byte-identically. dataset.json gets the same "
+        "Sidecars, tokens.cct and columns/names.txt are restored byte-identically. dataset.json "
+        "gets the same "
         "meaning: readable parts are kept; unreadable sources, options and class names (not needed "
         "for reading) and earlier generations are lost.",
         "Refused, with the reason: shards (they are the only copy of their samples), tokenizers, "

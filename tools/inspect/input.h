@@ -37,7 +37,7 @@ struct input {
     const struct manifest *manifest; /* of a dataset; NULL for other kinds */
     const char *container;           /* "tar.zst", ...; "webdataset" for a plain tar */
     const char *path;                /* as given to open */
-    bool all_numbers;                /* of columns, not the first ones alone; set by the caller */
+    bool all_numbers;                /* of columns of any size, else the first; set by the caller */
     struct input_columns *columns;   /* of a dataset, once they were asked for */
     uint64_t sample_count;           /* INPUT_UNKNOWN for a tar that has not been read to its end */
     uint64_t next_position;

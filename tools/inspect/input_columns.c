@@ -1,12 +1,13 @@
 /*
  * The columns of a sample as JSON: texts as they are, of numbers the first ones.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/inspect/input_internal.h"
 
-enum { SHOWN_NUMBERS = 8 };
+enum { SHOWN_NUMBERS = 8, LOOK_MAX_BYTES = 64 << 20 };
 
 void input_columns_close(struct input_columns *c) {
     for (size_t i = 0; c && i < c->count; i++) {
@@ -18,8 +19,21 @@ void input_columns_close(struct input_columns *c) {
     free(c);
 }
 
-enum status input_open_columns(struct input *in, struct error *err) {
+/* A column at a server is read whole when it is opened: not a large one for a look at a sample. */
+static enum status
+open_column(struct column **out, const struct input *in, const char *name, struct error *err) {
     const struct file_system *fs = file_system_of(in->path);
+    char path[PATH_MAX_BYTES];
+    uint64_t size = 0;
+    FAIL_IF(path_is_remote(in->path) && !in->all_numbers &&
+                column_path(path, in->path, name, NULL) == STATUS_OK &&
+                file_size(fs, &size, path, NULL) == STATUS_OK && size > LOOK_MAX_BYTES,
+            err, STATUS_LIMIT,
+            "has %" PRIu64 " bytes at the server, which stats and cat --columns read", size);
+    return column_open(out, fs, in->path, name, in->manifest, err);
+}
+
+enum status input_open_columns(struct input *in, struct error *err) {
     if (in->kind != INPUT_DATASET || in->columns) {
         return STATUS_OK;
     }
@@ -27,10 +41,9 @@ enum status input_open_columns(struct input *in, struct error *err) {
     TRY_MEMORY(c, err, "%s: out of memory for columns", in->path);
     in->columns = c;
     TRY(column_scratch_create(&c->scratch, err));
-    TRY(column_names_read(&c->names, fs, in->path, err));
+    TRY(column_names_read(&c->names, file_system_of(in->path), in->path, err));
     for (; c->count < c->names.count; c->count++) {
-        (void)column_open(&c->items[c->count], fs, in->path, c->names.items[c->count], in->manifest,
-                          &c->errors[c->count]);
+        (void)open_column(&c->items[c->count], in, c->names.items[c->count], &c->errors[c->count]);
     }
     return STATUS_OK;
 }
