@@ -1,7 +1,8 @@
 /*
  * A column of any bytes, with the check of its info recomputed so that the parser after it is
  * reached. The file is refused, or each row is read or refused, and all captions of it are. If
- * everything is right, a copy has the same rows.
+ * everything is right, a copy has the same rows. The bytes are a list of columns too, which is
+ * never right without a column, and mended.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -63,6 +64,18 @@ static void check_copy(const struct column *c, struct column_scratch *s, struct 
     column_close(copy);
 }
 
+static void check_list(const uint8_t *data, size_t size_bytes) {
+    struct file_system *fs = NULL;
+    demand(file_memory_create(&fs, NULL) == STATUS_OK);
+    demand(fs->make_directory(fs->context, "./columns", NULL) == STATUS_OK);
+    demand(file_write_atomic(fs, "./" COLUMN_LIST_NAME, data, size_bytes, NULL) == STATUS_OK);
+    const enum status s = column_list_mend(fs, ".", NULL, false, NULL);
+    demand(s == STATUS_MISMATCH || s == STATUS_OK); /* OK: it has no line */
+    demand(column_list_mend(fs, ".", NULL, true, NULL) == STATUS_OK);
+    demand(column_list_mend(fs, ".", NULL, false, NULL) == STATUS_OK);
+    file_memory_destroy(fs);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     static uint8_t bytes[MAX_BYTES];
     struct file_system *fs = NULL;
@@ -71,6 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     if (size_bytes > MAX_BYTES) {
         return 0;
     }
+    check_list(data, size_bytes);
     memcpy(bytes, data, size_bytes);
     if (size_bytes >= TRAILER_BYTES) {
         uint8_t *t = bytes + size_bytes - TRAILER_BYTES;

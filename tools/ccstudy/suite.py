@@ -357,7 +357,7 @@ class Work:
             passed = sum(n for key, n in self.bytes.items() if key in done)
             left = (time.monotonic() - self.begun) / passed * (sum(self.bytes.values()) - passed)
             print(f"{sum(key in done for key in self.bytes)} of {len(self.sets)}  {row['dataset']}  {shown(row)}, "
-                  f"{Progress._duration(left)} left", file=sys.stderr, flush=True)
+                  f"{Progress.duration(left)} left", file=sys.stderr, flush=True)
 
 
 def check(options: Options) -> None:

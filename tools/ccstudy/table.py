@@ -337,7 +337,7 @@ class Driver:
         if not self.options.quiet:
             took = {k: statistics.fmean(seconds) for k, seconds in self.children.took.items()}
             left = sum(n * took.get(k, 0.0) for k, n in self.left.items()) / self.children.jobs
-            about = f", about {self.progress._duration(left)} left" if took else ""  # else all were there
+            about = f", about {self.progress.duration(left)} left" if took else ""  # else all were there
             print(f"{self.count} of {self.total}  {text}{about}", file=sys.stderr)
 
     def run(self) -> dict[str, Any]:
