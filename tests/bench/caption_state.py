@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """by hand: what u belongs to where images have several captions: the table of docs/results/captions.md.
 
-usage: caption_state.py PREFIX [--last N] [--held-out N] [--epochs N] [--seeds N] [--batches N,N] [--gammas G,G] [--tau T]
+usage: caption_state.py PREFIX [--make IMAGES,NOISE] [--last N] [--held-out N] [--epochs N] [--seeds N] [--batches N,N] [--gammas G,G] [--tau T]
 
 PREFIX: features as of batch_features.py (PREFIX.images.npy, .texts.npy, .owners.npy); --last N: of the last N images alone. SogCLR
 on linear heads (64 numbers, AdamW, cosine rate from 0.004 sqrt(B / 128)); in each epoch every image shows one of its captions,
@@ -11,6 +11,9 @@ drawn. Ways to keep u, of images and of texts:
   caption   texts by caption, images by image               ccstream-train --text-state caption
   pair      both by (image, caption)
   split     texts by caption; images by image without the own pair: u = mean exp(S_ij / tau) is kept, exp(-S_ii / tau) is of the step
+
+--make first writes PREFIX: 96 numbers of an image and of its two captions, linear in 32 that they share, with noise of deviation 0.7 for
+images, NOISE for the first caption and 0.3 for the second: a raw and a long caption.
 
 Error: root mean square over all (image, caption) of log u less its exact value at the end, over the images and captions of the
 others. Recall: mean of R@1, R@5, R@10 of both directions in percent on images held out. Paired: same seed, same batches.
@@ -33,6 +36,18 @@ def load(args):
         texts, owners = texts[owners >= first], owners[owners >= first] - first
         images = images[first:]
     return images.astype(np.float64), texts.astype(np.float64), owners
+
+
+def make(prefix, images, noise):
+    r = np.random.default_rng(5)
+    z = r.standard_normal((images, 32))
+    a, b = r.standard_normal((2, 32, 96)) / math.sqrt(32)
+    texts = np.empty((2 * images, 96))
+    x = z @ a + 0.7 * r.standard_normal((images, 96))
+    for k, deviation in enumerate((noise, 0.3)):
+        texts[k::2] = z @ b + deviation * r.standard_normal((images, 96))
+    for name, values in (("images", x), ("texts", texts), ("owners", np.repeat(np.arange(images), 2))):
+        np.save(f"{prefix}.{name}.npy", values.astype("f4" if name != "owners" else "i4"))
 
 
 class Head:
@@ -158,9 +173,13 @@ def main():
     for name, default in (("last", 0), ("held-out", 100), ("epochs", 30), ("seeds", 5), ("jobs", 1)):
         p.add_argument("--" + name, type=int, default=default)
     p.add_argument("--tau", type=float, default=0.1)
+    p.add_argument("--make", metavar="IMAGES,NOISE")
     p.add_argument("--batches", default="8,32")
     p.add_argument("--gammas", default="0.3,0.8,1")
     args = p.parse_args()
+    if args.make:
+        count, noise = args.make.split(",")
+        make(args.prefix, int(count), float(noise))
     print("| batch | gamma | way | error of log u, images | texts | recall, % | over sample |\n|---|---|---|---|---|---|---|")
     with ProcessPoolExecutor(args.jobs) as pool:
         for batch in map(int, args.batches.split(",")):
