@@ -19,8 +19,8 @@ enum {
     EVAL_MIN_TIMES = 2,
 };
 
-const char *const AUGMENT_KIND_NAMES[] = {"crop",   "eval-squash", "eval-crop", "paper",
-                                          "simclr", "clip",        "eval-clip", NULL};
+const char *const AUGMENT_KIND_NAMES[] = {"crop", "eval-squash", "eval-crop",    "paper", "simclr",
+                                          "clip", "eval-clip",   "eval-longest", NULL};
 
 const char *augment_kind_name(enum augment_kind kind) {
     return AUGMENT_KIND_NAMES[kind - AUGMENT_TRAIN];
@@ -106,7 +106,7 @@ void augment_draw(struct augment_params *params,
     if (opt->kind == AUGMENT_EVAL_CROP || opt->kind == AUGMENT_EVAL_CLIP) {
         centre_part(params, opt, width_px, height_px);
         min_px *= EVAL_MIN_TIMES;
-    } else if (opt->kind == AUGMENT_EVAL_SQUASH) {
+    } else if (opt->kind == AUGMENT_EVAL_SQUASH || opt->kind == AUGMENT_EVAL_LONGEST) {
         min_px *= EVAL_MIN_TIMES;
     } else {
         struct rng rng;
@@ -191,6 +191,19 @@ static struct image_view square(uint8_t *data, int32_t size_px) {
                                .stride_bytes = (size_t)size_px * 3};
 }
 
+/* The part of a square that a whole image fills with its aspect ratio kept: open_clip's
+ * ResizeKeepRatio and CenterCropOrPad. */
+static struct image_view middle(struct image_view v, int32_t width_px, int32_t height_px) {
+    const double ratio = (double)most(width_px, height_px) / v.width_px;
+    const int32_t width = most((int32_t)nearbyint(width_px / ratio), 1);
+    const int32_t height = most((int32_t)nearbyint(height_px / ratio), 1);
+    v.data += (size_t)((v.height_px - height) / 2) * v.stride_bytes +
+              (size_t)((v.width_px - width) / 2) * 3;
+    v.width_px = width;
+    v.height_px = height;
+    return v;
+}
+
 /* Resizes the shown part to `to`. */
 static enum status show(const struct image_view *to,
                         const struct image_view *pixels,
@@ -245,6 +258,10 @@ enum status augment_apply(uint8_t *out,
     REQUIRE(out != NULL && opt->size_px >= 1 && opt->size_px <= AUGMENT_MAX_SIZE_PX);
     REQUIRE(part->region.width > 0 && part->region.height > 0);
     struct image_view slot = square(out, opt->size_px);
+    if (opt->kind == AUGMENT_EVAL_LONGEST) {
+        memset(out, 0, slot.stride_bytes * (size_t)opt->size_px);
+        slot = middle(slot, params->region.width, params->region.height);
+    }
     int apart = steps_apart(params, opt);
     if (apart > 0) {
         TRY(resize_scratch_reserve(&scratch->spare, slot.stride_bytes * (size_t)opt->size_px, err));

@@ -43,6 +43,7 @@ enum augment_kind {
     AUGMENT_CLIP = 6,        /* "clip": random resized crop of 0.9 to 1 of the area, never mirrored:
                               * open_clip's */
     AUGMENT_EVAL_CLIP = 7,   /* "eval-clip": as eval-crop, but bicubic, as CLIP and open_clip */
+    AUGMENT_EVAL_LONGEST = 8, /* "eval-longest": the longer side resized, bicubic, amid black */
 };
 
 /* NULL-terminated names for help texts and messages, in the order of the kinds. */

@@ -338,7 +338,8 @@ struct ccs_loader_options {
     uint32_t batch_size;    /* rows of all ranks together, [1, 1048576]; default 512 */
     uint32_t rank, world;   /* this process delivers part `rank` of `world` of each batch; 0, 1 */
     uint32_t image_size_px; /* side of the delivered images, [8, 2048]; default 256 */
-    const char *augment;    /* crop (default), paper, simclr, clip, eval-squash, eval-crop, -clip */
+    /* crop (default), paper, simclr, clip; eval-squash, eval-crop, eval-clip or eval-longest */
+    const char *augment;
     uint32_t views;      /* of each image, at most 2; 0: images are not decoded, and read only with
                             encoded; default 1 */
     uint32_t positives;  /* rows of a batch that are one sample, [1, 8], with one view; default 1 */

@@ -62,6 +62,17 @@ for other in there hf; do
 done
 "$BIN/ccstream-eval" embed there --data data --out embedded >/dev/null 2>&1 || fail "no embeddings"
 
+# The modes of resizing: of a folder, of a run from it, and exported again.
+for mode in longest squash; do
+    rm -rf mode && cp -r there mode
+    sed "s/shortest/$mode/" there/open_clip_config.json >mode/open_clip_config.json
+    export_to mode mode-1
+    train mode-run-$mode --init mode --loss clip --lr 0 --min-lr 0 --steps 1
+    export_to mode-run-$mode mode-2
+    for other in mode-1 mode-2; do has $other/open_clip_config.json "\"resize_mode\":\"$mode\""; done
+done
+$last "$BIN/ccstream-train" -q --resume mode-run-longest --steps 2 || fail "no resume with --resize-mode"
+
 # Another image size, of a folder and of a run; the run resumes.
 train larger --init there --image-size 48 --loss clip --steps 2
 has larger.log 'positions of images of 32 px interpolated to 48 px'
@@ -142,7 +153,6 @@ hugging() { # hugging CODE PATTERN SED: hf-siglip-there, with another configurat
 hugging 69 'hidden_act of a tower is relu; only gelu' 's/"hidden_act": "gelu"/"hidden_act": "relu"/'
 hugging 69 "vision_config.layer_norm_eps is not this model's 1e-06" 's/"hidden_act"/"layer_norm_eps": 1e-5, "hidden_act"/'
 hugging 69 'vision_config.image_size is not a number from 1' 's/"image_size": 32/"image_size": [32, 32]/'
-hugging 69 'vision_use_head is false' 's/"hidden_act"/"vision_use_head": false, "hidden_act"/'
 hugging 69 'embed_dim is 16, its image tower has 32' 's/"projection_size": 32/"projection_size": 16/'
 tensors edit hf-siglip-there/model.safetensors bad/model.safetensors --shape vision_model.head.attention.in_proj_weight=32,96
 cp hf-siglip-there/config.json bad/
@@ -203,8 +213,9 @@ config() { # config CODE PATTERN SED: there, with another configuration
     expect_message "$1" "$2" "$BIN/ccstream-train" --data data --init bad --batch-size 32 --out no
 }
 config 69 'mean and std are none of those' 's/0\.4814/0.9/'
-config 69 'resize_mode is longest' 's/"shortest"/"longest"/'
-config 69 'resize_mode is squash; only shortest' 's/"shortest"/"squash"/'
+config 69 'resize_mode is widest, not known here' 's/"shortest"/"widest"/'
+config 69 'interpolation is nearest, not known here' 's/"bicubic"/"nearest"/'
+config 69 'fill_color is 128; only 0' 's/"shortest"/"longest","fill_color":128/'
 config 69 'vision_cfg.timm_model_name is' 's/"patch_size"/"timm_model_name":"convnext","patch_size"/'
 config 65 'visual.conv1.weight is' 's/"patch_size":8/"patch_size":4/'
 config 65 'no model_cfg' 's/model_cfg/other/'

@@ -53,8 +53,9 @@ static const char *const engines[] = {"auto", "io_uring", "pread", NULL};
 static const char *const engine_aliases[] = {"auto", "uring", "pread", NULL};
 
 /* As augment_kind_of knows them. */
-static const char *const augments[] = {"none",      "crop", "paper",     "simclr", "eval-squash",
-                                       "eval-crop", "clip", "eval-clip", NULL};
+static const char *const augments[] = {"none",         "crop",      "paper", "simclr",
+                                       "eval-squash",  "eval-crop", "clip",  "eval-clip",
+                                       "eval-longest", NULL};
 
 #define FIELD(name) CLI_FIELD(struct options, name)
 
@@ -213,7 +214,7 @@ loader_options_of(struct loader_options *opt, const struct options *o, struct er
     FAIL_IF(o->rank >= o->ranks, err, STATUS_USAGE,
             "--rank %" PRIu64 " must be less than --ranks %" PRIu64, o->rank, o->ranks);
     bool is_evaluation = opt->augment == AUGMENT_EVAL_SQUASH || opt->augment == AUGMENT_EVAL_CROP ||
-                         opt->augment == AUGMENT_EVAL_CLIP;
+                         opt->augment >= AUGMENT_EVAL_CLIP;
     bool is_pairs = opt->augment == AUGMENT_SIMCLR;
     opt->batch_count = (uint32_t)o->batch;
     opt->image_size_px = (uint32_t)o->size;

@@ -518,11 +518,11 @@ static void put_bias(struct json_writer *w, const struct export_job *job) {
 }
 
 /* An open_clip_config.json ends with it. */
-static void put_images(struct json_writer *w, const struct model_config *m, const char *resize) {
+static void put_images(struct json_writer *w, const struct model_config *m, const char *usual) {
     json_open_object(w, "preprocess_cfg");
     put_norm(w, m->image_norm);
     json_string(w, "interpolation", "bicubic");
-    json_string(w, "resize_mode", resize);
+    json_string(w, "resize_mode", m->resize != 0 ? OPEN_CLIP_RESIZE_NAMES[m->resize] : usual);
     json_close_object(w);
 }
 
@@ -553,11 +553,10 @@ export_native(const struct export_job *job, const char *name, struct error *err)
     tokenizer_close(t);
     TRY(export_json(job, NULL, "open_clip_config.json", &w, err));
     if (!open_clip_knows(&o)) {
-        log_write(
-            job->log, LOG_LEVEL_WARN,
-            "ccstream reads this folder, open_clip does not: timm has no SigLIP image tower of "
-            "these sizes, this patch size and %s",
-            o.vit.act == ACTIVATION_TANH_GELU ? "the tanh GELU" : "the exact GELU");
+        log_write(job->log, LOG_LEVEL_WARN,
+                  "ccstream reads this folder, open_clip does not: timm has no SigLIP image tower "
+                  "of these sizes with the %s GELU",
+                  o.vit.act == ACTIVATION_TANH_GELU ? "tanh" : "exact");
     }
     TRY(any ? export_tokenizer(job, NULL, err) : STATUS_OK);
     return any && !clip ? say_tokenizer(job, err) : STATUS_OK;

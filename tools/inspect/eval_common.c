@@ -13,7 +13,7 @@
 /* The names after own are in the order of IMAGE_NORMS. */
 static const char *const image_norm_choices[] = {"own",      "clip", "imagenet",  "cifar10",
                                                  "cifar100", "none", "inception", NULL};
-const char *const eval_transform_choices[] = {"own", "crop", "squash", "clip", NULL};
+const char *const eval_transform_choices[] = {"own", "crop", "squash", "clip", "longest", NULL};
 
 #define FIELD(name) CLI_FIELD(struct eval_options, name)
 
@@ -184,7 +184,8 @@ struct embed_options
 eval_transformed(struct eval *e, const struct eval_options *o, enum augment_kind usual) {
     struct embed_options how = eval_embed_options(e, o);
     const enum augment_kind kinds[] = {model_config_eval(checkpoint_model(e->checkpoint), usual),
-                                       AUGMENT_EVAL_CROP, AUGMENT_EVAL_SQUASH, AUGMENT_EVAL_CLIP};
+                                       AUGMENT_EVAL_CROP, AUGMENT_EVAL_SQUASH, AUGMENT_EVAL_CLIP,
+                                       AUGMENT_EVAL_LONGEST};
     how.augment = kinds[o->transform];
     return how;
 }

@@ -49,7 +49,8 @@ extern const char *const eval_transform_choices[]; /* own, crop, squash, clip */
                     "; crop: scale the shorter side to the model's size and keep the centre, as "  \
                     "the papers do; squash: resize without keeping the aspect ratio, as "          \
                     "evaluation during training (open_clip's resize_mode 'squash'); clip: as "     \
-                    "crop, but bicubic, as CLIP, open_clip and clip-benchmark do"                  \
+                    "crop, but bicubic, as CLIP, open_clip and clip-benchmark do; longest: the "   \
+                    "longer side resized, on black"                                                \
     }
 
 struct eval {

@@ -226,7 +226,7 @@ enum status run_config_add_clip(struct run_config_words *w,
 enum status
 run_config_add_model(struct run_config_words *w, const char *checkpoint, struct error *err) {
     REQUIRE(w != NULL && checkpoint != NULL);
-    enum { COUNT = 12, WORD_BYTES = 64 };
+    enum { COUNT = 13, WORD_BYTES = 64 };
     char text[COUNT][WORD_BYTES];
     const char *words[COUNT + 1];
     int count = 0;
@@ -239,16 +239,17 @@ run_config_add_model(struct run_config_words *w, const char *checkpoint, struct 
     WORD("--task=%s", m.raw ? "blocks" : m.hidden_dim > 0 ? "two-views" : "pairs");
     if (m.open_clip[0] != '\0') {
         TRY(run_config_add_clip(w, m.open_clip, m.hidden_dim > 0, err));
-        WORD("--image-size=%d", (int)m.image_size_px);
-        WORD("--image-norm=%s", IMAGE_NORMS[m.image_norm].name);
     } else if (m.image_tower[0] != '\0') {
         WORD("--image-tower=%s", m.image_tower);
         WORD("--stem=%s", m.small_stem ? "small" : "standard");
         WORD("--norm-layer=%s", RESNET_NORM_NAMES[m.norm_layers]);
-        WORD("--image-size=%d", (int)m.image_size_px);
-        WORD("--image-norm=%s", IMAGE_NORMS[m.image_norm].name);
     } else {
         WORD("--block-of=captions");
+    }
+    if (m.image_tower[0] != '\0') {
+        WORD("--image-size=%d", (int)m.image_size_px);
+        WORD("--image-norm=%s", IMAGE_NORMS[m.image_norm].name);
+        WORD("--resize-mode=%s", OPEN_CLIP_RESIZE_NAMES[m.resize]);
     }
     WORD("--embed-dim=%d", (int)m.embed_dim);
     if (!isnan(bias)) {

@@ -305,6 +305,12 @@ static const struct cli_option rows[] = {
      .choices = off_on_choices, .metavar = "ON",
      .help = "on: the augmentation depends only on --seed and sample id, so every epoch has the "
              "same view of an image, with --task two-views the same two (EMC2's figure 7)"},
+    {"resize-mode", 0, CLI_ENUM, FIELD(trainer.resize), .default_text = "auto",
+     .choices = OPEN_CLIP_RESIZE_NAMES, .metavar = "MODE",
+     .help =
+         "how evaluation makes images square, as open_clip: shortest: the shorter side resized, "
+         "and the centre; longest: the longer side resized, on black; squash: both; auto: "
+         "--model shortest, SigLIP's squash; others as ccstream-eval --transform own"},
     {"image-norm", 0, CLI_ENUM, .alias = "normalize", FIELD(trainer.image_norm),
      .default_text = "clip", .choices = image_norm_choices, .metavar = "NAME",
      .help = "channel mean and std to normalise images with; none: pixels stay in [0, 1], as in "

@@ -115,19 +115,29 @@ static enum status read_norm(enum image_norm_kind *out,
                            deviation);
 }
 
-/* Absent: as expected. */
-static enum status
-check_resizing(const struct json_value *images, bool siglip, const char *path, struct error *err) {
-    const char *const expected[][2] = {{"interpolation", "bicubic"},
-                                       {"resize_mode", siglip ? "squash" : "shortest"}};
-    for (int i = 0; i < 2; i++) {
-        const struct json_value *v = json_value_get(images, expected[i][0]);
+static enum status read_resizing(enum open_clip_resize *out,
+                                 const struct json_value *images,
+                                 const char *path,
+                                 struct error *err) {
+    static const char *const filters[] = {"bicubic", NULL};
+    static const char *const names[] = {"interpolation", "resize_mode"};
+    double fill = 0.0;
+    for (int i = 0; i < 2; i++) { /* the mode is the last */
+        const char *const *known = i == 0 ? filters : OPEN_CLIP_RESIZE_NAMES;
+        const struct json_value *v = json_value_get(images, names[i]);
         const char *text = json_value_string(v, NULL);
-        FAIL_IF(v != NULL && (text == NULL || strcmp(text, expected[i][1]) != 0), err,
-                STATUS_UNSUPPORTED,
-                "%s: preprocess_cfg.%s is %.60s; only %s is known here for this model", path,
-                expected[i][0], text != NULL ? text : "no text", expected[i][1]);
+        for (*out = 0; v != NULL && known[*out] != NULL; ++*out) {
+            if (text != NULL && strcmp(text, known[*out]) == 0) {
+                break;
+            }
+        }
+        FAIL_IF(known[*out] == NULL || (i > 0 && v != NULL && *out == 0), err, STATUS_UNSUPPORTED,
+                "%s: preprocess_cfg.%s is %.60s, not known here", path, names[i],
+                text != NULL ? text : "no text");
     }
+    (void)json_value_double(json_value_get(images, "fill_color"), &fill);
+    FAIL_IF(*out == OPEN_CLIP_RESIZE_LONGEST && fill != 0.0, err, STATUS_UNSUPPORTED,
+            "%s: preprocess_cfg.fill_color is %g; only 0 is known here", path, fill);
     return STATUS_OK;
 }
 
@@ -146,7 +156,7 @@ static enum status read_open_clip(struct foreign_model *m,
         json_value_string(json_value_get(json_value_get(model, "text_cfg"), "hf_tokenizer_name"),
                           NULL) != NULL;
     m->names = MODEL_NAMES_OPEN_CLIP;
-    TRY(check_resizing(images, m->options.vit.map, path, err));
+    TRY(read_resizing(&m->resize, images, path, err));
     return read_norm(&m->options.image.norm, images, "mean", "std", path, err);
 }
 
@@ -204,10 +214,8 @@ static enum status read_hugging_face(struct foreign_model *m,
     char text[1536];
     const char *type = json_value_string(json_value_get(root, "model_type"), NULL);
     const bool siglip = type != NULL && strcmp(type, "siglip") == 0;
-    const struct json_value *vision = json_value_get(root, v);
     const char *act, *t_act;
     bool quick, t_quick;
-    bool pool = true;
     FAIL_IF(!siglip && (type == NULL || strcmp(type, "clip") != 0), err, STATUS_UNSUPPORTED,
             "%s: model_type is %.60s; of transformers' models only clip (CLIPModel) and siglip "
             "(SiglipModel) are read",
@@ -224,11 +232,7 @@ static enum status read_hugging_face(struct foreign_model *m,
                 list[i].part ? list[i].part : "", list[i].part ? "." : "", list[i].key,
                 eps ? "this model's" : "a number from", eps ? usual : 1.0);
     }
-    (void)json_value_bool(json_value_get(vision, "vision_use_head"), &pool);
-    FAIL_IF(!pool, err, STATUS_UNSUPPORTED,
-            "%s: vision_use_head is false; only SigLIP with its attention pool can be trained here",
-            path);
-    TRY(read_act(&act, &quick, vision, siglip, path, err));
+    TRY(read_act(&act, &quick, json_value_get(root, v), siglip, path, err));
     TRY(read_act(&t_act, &t_quick, json_value_get(root, t), siglip, path, err));
     FAIL_IF(quick != t_quick, err, STATUS_UNSUPPORTED,
             "%s: hidden_act is quick_gelu in one tower alone; only both can be trained here", path);

@@ -19,13 +19,14 @@
 #include "formats/base/status.h"
 #include "formats/tensors/safetensors.h"
 #include "formats/tokenizer/tokenizer.h"
-#include "train/model/dual_encoder.h"
+#include "train/model/open_clip.h"
 #include "train/model/pretrained.h"
 
 struct foreign_model {
     char weights[PATH_MAX_BYTES];
     struct dual_encoder_options options; /* its vocab_count is the tokenizer's, if there is one */
     enum model_names names;
+    enum open_clip_resize resize;
     struct safetensors *file;
     struct tokenizer *tokenizer; /* NULL: none was found */
     double tau;                  /* exp(-logit_scale) */

@@ -15,6 +15,8 @@
 
 /* ---- names ---- */
 
+const char *const OPEN_CLIP_RESIZE_NAMES[] = {"auto", "shortest", "longest", "squash", NULL};
+
 static const struct {
     const char *name;
     int32_t embed, px;
@@ -196,28 +198,19 @@ struct numbers {
 #define PLAIN(name_, value_)                                                                       \
     { .name = name_, .plain = value_ }
 
-/* Whether member `name` of the object `parent` of an object is this text. */
-static bool is_text(const struct json_value *object,
-                    const char *parent,
-                    const char *name,
-                    const char *expected) {
-    const char *text =
-        json_value_string(json_value_get(json_value_get(object, parent), name), NULL);
-    return text != NULL && strcmp(text, expected) == 0;
-}
-
 static bool is_siglip(const struct json_value *root) {
-    return is_text(root, "vision_cfg", "timm_pool", "map");
+    const char *pool =
+        json_value_string(json_value_get(json_value_get(root, "vision_cfg"), "timm_pool"), NULL);
+    return pool != NULL && strcmp(pool, "map") == 0;
 }
 
 /* As PyTorch's GELU takes it. */
 #define TANH_GELU "{\"approximate\":\"tanh\"}"
 
-static enum activation
-act_of(const struct json_value *root, const char *tower, enum activation usual) {
-    return is_text(json_value_get(root, tower), "act_kwargs", "approximate", "tanh")
-               ? ACTIVATION_TANH_GELU
-               : usual;
+static enum activation act_of(const struct json_value *tower, enum activation usual) {
+    const char *form =
+        json_value_string(json_value_get(json_value_get(tower, "act_kwargs"), "approximate"), NULL);
+    return form != NULL && strcmp(form, "tanh") == 0 ? ACTIVATION_TANH_GELU : usual;
 }
 
 /* What SigLIP's towers must say, and the numbers of an image tower of timm. */
@@ -356,7 +349,7 @@ enum status open_clip_read(struct dual_encoder_options *out,
                 .dim = (int32_t)n.width,
                 .heads = (int32_t)heads,
                 .ffn_dim = (int32_t)(n.width * n.ratio),
-                .act = act_of(config, "vision_cfg", siglip ? ACTIVATION_GELU : act),
+                .act = act_of(json_value_get(config, "vision_cfg"), siglip ? ACTIVATION_GELU : act),
                 .map = siglip,
                 .patch_dropout = n.drop},
         .text = {.kind = TRANSFORMER_CLIP,
@@ -367,7 +360,7 @@ enum status open_clip_read(struct dual_encoder_options *out,
                  .vocab_count = (int32_t)n.vocab,
                  .position_count = (int32_t)n.context,
                  .max_tokens = (int32_t)n.context,
-                 .act = act_of(config, "text_cfg", act),
+                 .act = act_of(json_value_get(config, "text_cfg"), act),
                  .whole = siglip,
                  .pool = siglip ? TRANSFORMER_POOL_LAST : TRANSFORMER_POOL_END}};
     if (resnet) {

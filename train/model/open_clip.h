@@ -16,6 +16,16 @@
 
 enum { OPEN_CLIP_CONFIG_BYTES = 4096 };
 
+/* preprocess_cfg.resize_mode: how evaluation makes images square. */
+enum open_clip_resize {
+    OPEN_CLIP_RESIZE_AUTO, /* SigLIP's models: squash, others: shortest */
+    OPEN_CLIP_RESIZE_SHORTEST,
+    OPEN_CLIP_RESIZE_LONGEST,
+    OPEN_CLIP_RESIZE_SQUASH,
+    OPEN_CLIP_RESIZE_COUNT
+};
+extern const char *const OPEN_CLIP_RESIZE_NAMES[OPEN_CLIP_RESIZE_COUNT + 1]; /* then NULL */
+
 /* The model_cfg of one of these names, of a JSON file, or of JSON text, which begins with '{', as
  * open_clip_write has it. A file or text may be the model_cfg or hold it under that key, as
  * open_clip_config.json does. Returns OK, USAGE (unknown name), NOTFOUND, IO, NOMEM, LIMIT, CORRUPT

@@ -78,9 +78,12 @@ enum status model_config_options(const struct model_config *c,
 }
 
 enum augment_kind model_config_eval(const struct model_config *c, enum augment_kind usual) {
-    return c->text_pool == TRANSFORMER_POOL_LAST ? AUGMENT_EVAL_SQUASH /* SigLIP */
-           : c->open_clip[0] != '\0'             ? AUGMENT_EVAL_CLIP
-                                                 : usual;
+    static const enum augment_kind kinds[] = {0, AUGMENT_EVAL_CLIP, AUGMENT_EVAL_LONGEST,
+                                              AUGMENT_EVAL_SQUASH};
+    return c->resize != OPEN_CLIP_RESIZE_AUTO      ? kinds[c->resize]
+           : c->text_pool == TRANSFORMER_POOL_LAST ? AUGMENT_EVAL_SQUASH /* SigLIP */
+           : c->open_clip[0] != '\0'               ? AUGMENT_EVAL_CLIP
+                                                   : usual;
 }
 
 enum status model_config_view_options(const struct model_config *c,
@@ -217,6 +220,8 @@ static enum status read_image_model(struct checkpoint *c, struct error *err) {
     TRY(get_choice(c, KEY_NORM, norms, IMAGE_NORM_COUNT, &norm, err));
     m->norm_layers = (enum resnet_norm)layers;
     m->image_norm = (enum image_norm_kind)norm;
+    TRY(get_choice(c, KEY_RESIZE, OPEN_CLIP_RESIZE_NAMES, OPEN_CLIP_RESIZE_COUNT, &layers, err));
+    m->resize = (enum open_clip_resize)layers;
     return STATUS_OK;
 }
 
@@ -403,7 +408,8 @@ static enum status take_foreign(struct checkpoint *c, struct foreign_model *m, s
                                      .vocab_count = o->text.vocab_count,
                                      .embed_dim = o->embed_dim,
                                      .image_norm = o->image.norm,
-                                     .text_pool = o->text.pool};
+                                     .text_pool = o->text.pool,
+                                     .resize = m->resize};
     memcpy(c->path, m->weights, sizeof c->path);
     TRY(open_clip_text(c->model.open_clip, o, err));
     if (m->tokenizer == NULL) {

@@ -20,7 +20,6 @@
 #include "formats/base/status.h"
 #include "loader/loader.h"
 #include "train/loss/loss.h"
-#include "train/model/dual_encoder.h"
 #include "train/model/open_clip.h"
 #include "train/model/view_encoder.h"
 #include "train/state/feature_cache.h"
@@ -47,6 +46,7 @@ struct model_config {
     bool clean_captions;
     enum image_norm_kind image_norm;
     enum transformer_pool text_pool;
+    enum open_clip_resize resize; /* of evaluation */
 };
 
 /* Where training stands. */
@@ -74,8 +74,8 @@ enum status model_config_view_options(const struct model_config *c,
                                       struct view_encoder_options *out,
                                       struct error *err);
 
-/* How images become the model's input where nothing is drawn: a model of open_clip's as open_clip
- * evaluates it, others as `usual`. */
+/* How images become the model's input where nothing is drawn: as its `resize` has it, else a model
+ * of open_clip's as open_clip evaluates it, others as `usual`. */
 enum augment_kind model_config_eval(const struct model_config *c, enum augment_kind usual);
 
 /* model NULL: the state of a loss alone, without a model. Of the position only step, fingerprint,

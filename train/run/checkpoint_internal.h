@@ -23,6 +23,7 @@
 #define KEY_NORM        "model.image_norm"
 #define KEY_NORM_LAYERS "model.norm_layers"
 #define KEY_POOL        "model.text_pool"
+#define KEY_RESIZE      "model.resize_mode"
 #define KEY_STEP        "train.step"
 #define KEY_SEED        "train.seed"
 #define KEY_EPOCH       "train.epoch"

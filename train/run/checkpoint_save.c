@@ -81,6 +81,9 @@ put_model(struct safetensors_writer *w, const struct model_config *m, struct err
         TRY(safetensors_writer_metadata(w, KEY_NORM_LAYERS, RESNET_NORM_NAMES[m->norm_layers],
                                         err));
     }
+    if (m->resize != OPEN_CLIP_RESIZE_AUTO) {
+        TRY(safetensors_writer_metadata(w, KEY_RESIZE, OPEN_CLIP_RESIZE_NAMES[m->resize], err));
+    }
     TRY(put_u64(w, KEY_IMAGE_SIZE, (uint64_t)m->image_size_px, err));
     TRY(put_u64(w, KEY_EMBED, (uint64_t)m->embed_dim, err));
     return safetensors_writer_metadata(w, KEY_NORM, IMAGE_NORMS[m->image_norm].name, err);

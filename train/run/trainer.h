@@ -26,7 +26,7 @@
 #include "train/eval/retrieval.h"
 #include "train/loss/curl_block.h"
 #include "train/loss/loss.h"
-#include "train/model/dual_encoder.h"
+#include "train/model/open_clip.h"
 #include "train/optim/optimizer.h"
 #include "train/run/metrics.h"
 
@@ -133,6 +133,7 @@ struct trainer_options {
     double dropout;      /* of the text tower */
     bool clean_captions;
     enum image_norm_kind image_norm; /* IMAGE_NORM_CLIP */
+    enum open_clip_resize resize;    /* of evaluation; OPEN_CLIP_RESIZE_AUTO */
     enum transformer_pool text_pool; /* TRANSFORMER_POOL_FIRST */
     bool no_projection_bias;         /* see dual_encoder_options; default false */
     enum dtype dtype;                /* DTYPE_F32, or DTYPE_BF16 where the device has it */

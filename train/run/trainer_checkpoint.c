@@ -81,6 +81,7 @@ model_difference(const struct model_config *a, const struct model_config *b, boo
     return a->image_size_px != b->image_size_px     ? "image size"
            : a->text_pool != b->text_pool           ? "pool of text"
            : a->image_norm != b->image_norm         ? "normalisation of images"
+           : a->resize != b->resize                 ? "resize mode of images"
            : a->max_tokens != b->max_tokens         ? "number of tokens"
            : a->clean_captions != b->clean_captions ? "cleaning of captions"
                                                     : NULL;

@@ -64,6 +64,7 @@ static enum status make_config(struct model_config *c,
         c->norm_layers = o->norm_layers;
         c->image_size_px = (int32_t)o->image_size_px;
         c->image_norm = o->image_norm;
+        c->resize = o->resize;
     }
     if (task->captions) {
         c->max_tokens = (int32_t)o->max_tokens;

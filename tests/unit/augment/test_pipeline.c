@@ -188,6 +188,43 @@ TEST(eval_clip_is_the_bicubic_centre) {
     assert_true(b.region.width >= a.region.width && b.shown.width < 640 && !b.flip);
 }
 
+/* open_clip's ResizeKeepRatio and CenterCropOrPad: where 40 x 13 pixels are in a square of 20. */
+TEST(eval_longest_is_the_whole_image_on_black) {
+    enum { W = 40, H = 13, SIDE = 20, HEIGHT = 6, TOP = 7 }; /* 6.5 to even; (20 - 6) / 2 */
+    static uint8_t pixels[W * H * 3], out[SIDE * SIDE * 3], alone[SIDE * HEIGHT * 3];
+    struct augment_options opt;
+    struct augment_params p;
+    struct augment_part part;
+    struct augment_scratch scratch;
+    struct error err = {0};
+    augment_options_default(&opt, AUGMENT_EVAL_LONGEST);
+    opt.size_px = SIDE;
+    for (size_t i = 0; i < sizeof(pixels); i++) {
+        pixels[i] = (uint8_t)(64 + ((i * 2654435761u) >> 13) % 128);
+    }
+    const struct image_view in = {pixels, W, H, (size_t)W * 3};
+    const struct image_view to = {alone, SIDE, HEIGHT, (size_t)SIDE * 3};
+    const struct image_box whole = {0, 0, W, H};
+    augment_scratch_init(&scratch);
+    augment_draw(&p, &opt, W, H, 1, 0, 0, 0);
+    augment_decode(&part, &p, 1);
+    memset(out, 99, sizeof(out));
+    assert_ok(augment_apply(out, &in, &whole, &part, &p, &opt, &scratch, &err), err);
+    assert_ok(resize_image(&to, &in, &whole, NULL, RESIZE_BICUBIC, false, &scratch.resize, &err),
+              err);
+    for (int y = 0; y < SIDE; y++) {
+        const uint8_t *row = out + (size_t)y * SIDE * 3;
+        if (y >= TOP && y < TOP + HEIGHT) {
+            assert_memory_equal(row, alone + (size_t)(y - TOP) * SIDE * 3, SIDE * 3);
+        } else {
+            for (int i = 0; i < SIDE * 3; i++) {
+                assert_int_equal(row[i], 0);
+            }
+        }
+    }
+    augment_scratch_fini(&scratch);
+}
+
 /* One decode for two views gives each the pixels of a decode of its own. */
 TEST(views_share_one_decode) {
     enum { W = 90, H = 70, SIDE = 24 };

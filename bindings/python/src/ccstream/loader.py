@@ -111,7 +111,7 @@ class DataLoader:
     an enclosing job, whose launcher did not start this process, are ignored with a warning, and so are RANK and
     WORLD_SIZE without MASTER_ADDR, which torchrun sets too. Without a launcher, make the loader after
     torch.distributed.init_process_group, in Lightning in train_dataloader(), or pass rank and world_size.
-    augment: "paper", "crop", "simclr", "clip", "eval-crop", "eval-clip", "eval-squash". order: "global" with shuffle,
+    augment: "paper", "crop", "simclr", "clip", "eval-crop", "eval-clip", "eval-longest", "eval-squash". order: "global" with shuffle,
     "sequential" without, or "block:SIZE:WINDOW". tokenizer: a model, its path or bytes; None: the dataset's.
     num_threads: None takes one for each CPU. pin_memory: batches in page-locked memory from torch
     (UnsupportedError without torch); where torch finds no CUDA, a warning and ordinary memory. Asynchronous copies
