@@ -213,7 +213,8 @@ CCS_API int32_t ccs_dataset_ids(const struct ccs_dataset *d,
 /* ---- columns ----------------------------------------------------------------------------------
  * Values that were joined to samples by id: DATASET/columns. */
 
-/* Names in order, borrowed until the next call with index 0 or close; NULL after the last. */
+/* Names in order, at a server those in its columns/names.txt; borrowed until the next call with
+ * index 0 or close; NULL after the last. */
 CCS_API const char *ccs_dataset_column(struct ccs_dataset *d, uint32_t index);
 
 struct ccs_attached_info {

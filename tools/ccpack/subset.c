@@ -102,8 +102,8 @@ static const struct cli_program subset_program = {
         "history: 'ccstream-train --resume' and '--state' of a run on DATASET work with it. "
         "The ids of the other samples are never reused. Images keep their bytes.",
         "DATASET may be remote; DIR must be local. Images are read one by one; with --cache "
-        "neighbouring ones come in one request. Columns are copied from a local DATASET only: a "
-        "server has no list of them.",
+        "neighbouring ones come in one request. Columns are read whole; at a server they are those "
+        "in columns/names.txt.",
         "dataset.json is written last. After an interruption or a kill the same command "
         "resumes; it is a no-op if the dataset is complete."),
     CLI_OPTIONS(subset_rows),

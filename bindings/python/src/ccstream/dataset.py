@@ -119,7 +119,7 @@ class Dataset:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns that were attached, in order."""
+        """Names of the columns that were attached, in order; at a server those in its columns/names.txt."""
         return self._handle.columns()
 
     def column(self, name: str) -> _column.Column:
