@@ -19,7 +19,7 @@ _COMMANDS = {
     "chains": "the negatives that Markov chains sample, against the global softmax: EMC2",
     "batch": "recall over the batch: global losses against CLIP: SogCLR, NUCLR",
     "gradient": "the exact gradient of the global loss while losses train: EMC2, figure 7",
-    "noise": "recall over the fraction of wrong pairs: RINCE against CLIP",
+    "noise": "recall over the fraction of noisy pairs: RINCE against CLIP",
     "blocks": "blocks of similar points against pairs: CURL, table 2",
     "labels": "what labels would add: supervised towers, class collision: CURL, table 1",
     "negatives": "negatives with and without the anchor's class: DCL, figure 3-2",

@@ -62,7 +62,7 @@ NOTES = [
     "(the difference from clip's recall in the same batch with the same seed), each with its standard error as NAME_se; "
     "the tuned tau, lr and gamma, and validation, the recall that chose them; fit, rows of method, batch, tau and gcl, "
     "the global loss at that temperature over the training pairs (the lowest of all gamma, one seed). --quick: 640 "
-    "drawn pairs, a small grid, 2 seeds.",
+    "random pairs, a small grid, 2 seeds.",
 ]
 EXAMPLES = [
     "ccstudy batch --quick -o studies",
@@ -245,7 +245,7 @@ def _describe(options: Options, f: Features) -> str:
     """What all runs share, as the first line of their file has it."""
     values = {name: getattr(options, name.replace("-", "_")) for name in _GIVEN if name in options.given}
     given = "".join(f", --{name} {' '.join(v) if isinstance(v, list) else v}" for name, v in values.items())
-    return (f"{'given features' if options.features else 'drawn pairs'}, {f.count} pairs for training and "
+    return (f"{'given features' if options.features else 'random pairs'}, {f.count} pairs for training and "
             f"{len(f.test)} each for validation and test, {options.epochs} epochs, heads of "
             f"{f.images.shape[1]}+{f.texts.shape[1]} to {options.dim} with {options.hidden} hidden units, learning rate "
             f"{options.lr:g} sqrt(batch / 128), seed {options.seed}{', quick' if options.quick else ''}, features "

@@ -15,30 +15,30 @@ TITLE = "CURL: blocks of similar points"
 OPTIONS = [
     Option("data", "d", metavar="DIR",
            help="dataset with labels, 44 images of every class or more, or with --captions of any images; default: a "
-                "mixture of Gaussians that is drawn"),
+                "random mixture of Gaussians"),
     Option("captions", "", bool, help="with --data: its captions, grouped by topic, instead of its images"),
     Option("topics", "", str, "water,snow,grass,street,beach,bike,pool,soccer,football,mountain,tennis,car,skateboard,"
            "baseball,basketball,horse,frisbee,boat,slide,swing", "WORDS",
            help="with --captions: words separated by commas; a caption belongs to the topic whose word, or its plural in "
                 "s, it has, if there is exactly one"),
-    Option("size", "", int, 32, "PX", "with --data: side of the images", 8, 128),
+    Option("size", "", int, 32, "PX", "with --data: image size in pixels", 8, 128),
     Option("loss", "", str, "logistic", "NAME", "loss of a block", choices=("logistic", "hinge")),
-    Option("blocks", "b", int, 32, "N", "blocks of a step, each with an anchor", 2, 512),
+    Option("blocks", "b", int, 32, "N", "blocks per step, each with an anchor", 2, 512),
     Option("negatives", "k", int, 4, "K", "other blocks that an anchor is compared with (paper: 4 on CIFAR-100)", 1, 511),
     Option("equal", "", str, "blocks", "WHAT", choices=("blocks", "points"),
            help="blocks: --blocks whatever their size, so that larger ones show more points; points: as many blocks as "
                 "have the points of --blocks pairs, at least K + 1"),
-    Option("steps", "", int, 2000, "N", "steps of every tower", 1, 1000000),
-    Option("lr", "", float, 0.0003, "X", "learning rate of AdamW, decays to 0 by a cosine", 0, 10),
-    Option("repeats", "r", int, 5, "N", "towers of every kind, each with draws of its own", 1, 100),
+    Option("steps", "", int, 2000, "N", "training steps of each tower", 1, 1000000),
+    Option("lr", "", float, 0.0003, "X", "peak learning rate of AdamW, on a cosine schedule to 0", 0, 10),
+    Option("repeats", "r", int, 5, "N", "towers of each kind, each with its own random numbers", 1, 100),
 ]
 NOTES = [
     "A step draws the class of every block with replacement, and of each class an anchor and b points. blocks: the "
     "anchor against the mean of the b points (CURL, eq. (12)); pairs: against each of them, the mean of the losses (QT); "
     "with b = 1 the same. The tower is a perceptron with one hidden layer on the points or pixels, whose 32 outputs are "
-    "not normalised: it is no VGG or GRU, so numbers compare with each other, not with the paper's.",
-    "--captions: points are TF-IDF of words, without the topics' own words; captions of every fourth image are to test. A "
-    "topic is a word that people chose, not what a caption was written about, and the words beside it tell it: this shows "
+    "not normalised: it is not a VGG or a GRU: compare numbers with each other, not with the paper's.",
+    "--captions: points are TF-IDF of words, without the topics' own words; captions of every fourth image are for testing. A "
+    "topic is a word that people chose, not what a caption was written about, and the caption's other words reveal it: this shows "
     "what blocks do to text in bags of words, not what a recurrent tower makes of sentences.",
     "Measured on points that were not trained on: AVG-2 (two classes at a time, exactly) and top-1 of the mean "
     "classifier, with the means of all training points, and of mu-5 with those of 5 of every class. The bound: with tau "

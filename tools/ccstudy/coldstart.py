@@ -22,7 +22,7 @@ OPTIONS = [
     Option("tune", "", int, 5, "N", "epochs of tuning", 1, 1000),
     Option("recover", "", int, 5, "N", "epochs before these, with frozen weights", 1, 1000),
     Option("batch", "b", int, 32, "B", "batch size of tuning, a divisor of 128", 2, LARGEST),
-    Option("lr", "", float, 0.002, "RATE", "learning rate of tuning; it follows half a cosine without warm-up, which is another remedy", 1e-6, 1),
+    Option("lr", "", float, 0.002, "RATE", "peak learning rate of tuning, on a cosine schedule without warmup, which is another remedy", 1e-6, 1),
     Option("tau", "", float, 0.1, "X", "temperature of everything", 1e-3, 10),
 ]
 NOTES = [

@@ -59,7 +59,7 @@ NOTES = [
     "Class vectors z become P z of length 1, with P = P0 (I + lambda/pairs sum (zi - zj)(zi - zj)^T)^-1 and P0 the projection "
     "orthogonal to the spurious prompts (Chuang et al. 2023). Prints the accuracy before and after, over all images and of the "
     "worst group. Written in Python, on ccstream-eval embed.",
-    "MaxSkew@K of a text (their table 7.5): the largest log(r / (1/groups)), with r the share of a GROUP among the K most similar "
+    "MaxSkew@K of a text (their table 7.5): the largest log(r / (1/groups)), with r the fraction of a GROUP among the K most similar "
     "images, over all CLASSes: 0 if all are retrieved equally often. The mean over --queries, before and after the projection.",
 ]
 EXAMPLES = ["ccpack -o birds waterbirds   # waterbirds/landbird@land, landbird@water, waterbird@land, ...",

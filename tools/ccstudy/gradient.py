@@ -61,7 +61,7 @@ OPTIONS = [
            help="sgd: as in the figure's caption and the published command"),
     Option("schedule", metavar="NAME", choices=("cosine", "constant"), default="cosine",
            help="schedule of the step size; cosine: to 0, so that the end shows bias and no noise"),
-    Option("lr", kind=list, metavar="X", help="a step size to try, up to 8 of them; without it, a grid for each "
+    Option("lr", kind=list, metavar="X", help="a learning rate to try, up to 8 of them; without it, a grid for each "
                                               "model"),
     Option("threads", "t", int, 1, "N", "threads of resnet18; 0: all CPUs", least=0, most=1024),
     Option("burn-in", kind=bool, help="figure 4 instead: EMC2 alone over the burn-in P of 0, b/2, b and 3b/2 proposals; --batch 6 or "

@@ -31,8 +31,8 @@ _PAIRS, _ORDER, _INIT, _EPOCH, _NOISE, _PARTNER, _PROBE, _CROP = range(8)
 OPTIONS = [
     Option("features", "f", metavar="PREFIX",
            help="PREFIX.images.npy, PREFIX.texts.npy and PREFIX.owners.npy, as ccstream-eval embed --texts writes them; "
-                "PREFIX.features.npy instead of the first where it exists. Without: drawn pairs"),
-    Option("pairs", "n", int, 3072, "N", "drawn pairs", 512, 1000000),
+                "PREFIX.features.npy instead of the first where it exists. Without: random pairs"),
+    Option("pairs", "n", int, 3072, "N", "random pairs", 512, 1000000),
     Option("held-out", "", int, 500, "N", "pairs that validate, and as many that test; the others train", 10, 100000),
     Option("epochs", "e", int, 30, "N", "epochs of every run", 2, 10000),
     Option("hidden", "", int, 0, "N", "units of a hidden layer of the heads; 0: linear heads", 0, 4096),

@@ -26,12 +26,12 @@ from .towers import Blocks, Tower, cosine, draw_blocks, train_supervised, train_
 PURPOSE = "what labels would add: supervised towers, class collision, both losses while training: CURL"
 TITLE = "CURL: what labels would add"
 OPTIONS = [
-    Option("data", "d", metavar="DIR", help="dataset with labels, 44 images of every class or more; default: a mixture of "
-                                            "Gaussians that is drawn"),
-    Option("size", "", int, 32, "PX", "with --data: side of the images", 8, 128),
-    Option("steps", "", int, 2000, "N", "steps of every tower", 20, 1000000),
-    Option("lr", "", float, 0.0003, "X", "learning rate of AdamW, decays to 0 by a cosine", 0, 10),
-    Option("repeats", "r", int, 5, "N", "towers of every kind, each with draws of its own", 1, 100),
+    Option("data", "d", metavar="DIR", help="dataset with labels, 44 images of every class or more; default: a random "
+                                            "mixture of Gaussians"),
+    Option("size", "", int, 32, "PX", "with --data: image size in pixels", 8, 128),
+    Option("steps", "", int, 2000, "N", "training steps of each tower", 20, 1000000),
+    Option("lr", "", float, 0.0003, "X", "peak learning rate of AdamW, on a cosine schedule to 0", 0, 10),
+    Option("repeats", "r", int, 5, "N", "towers of each kind, each with its own random numbers", 1, 100),
 ]
 NOTES = [
     "Towers are those of 'ccstudy blocks': 32 blocks a step. Supervised: the same tower under a linear classifier, by "

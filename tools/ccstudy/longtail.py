@@ -14,8 +14,8 @@ from .study import Column, Option, Options, Progress, Section, Table, UsageError
 PURPOSE = "NUCLR over SogCLR where many images share a caption, with known popularity"
 TITLE = "NUCLR where captions are long-tailed"
 OPTIONS = [
-    Option("pairs", "n", int, 5000, "N", "drawn pairs", 1000, 200000),
-    Option("generic", "g", list, metavar="SHARE", help="share of the training images with a generic caption, in [0, 0.9]; without it, "
+    Option("pairs", "n", int, 5000, "N", "random pairs", 1000, 200000),
+    Option("generic", "g", list, metavar="SHARE", help="fraction of the training images with a generic caption, in [0, 0.9]; without it, "
                                                        "0, 0.3 and 0.5"),
     Option("batch", "b", int, 32, "N", "pairs per step, a divisor of 128", 8, heads.LARGEST),
     *[row for row in heads.OPTIONS if row.name not in ("features", "pairs", "hidden")],

@@ -11,13 +11,13 @@ from . import heads
 from .heads import LARGEST, RECALLS, Features, Outcome, Setting, mean_and_error
 from .study import Column, Option, Options, Progress, Section, Table, UsageError, axis, figure, series, table_item
 
-PURPOSE = "recall or accuracy over the fraction of wrong pairs, labels or crops: RINCE against CLIP"
+PURPOSE = "recall or accuracy over the fraction of noisy pairs, labels or crops: RINCE against CLIP"
 TITLE = "RINCE and CLIP over the fraction of what is wrong"
 OPTIONS = [
     Option("noise", "", str, "pair", "KIND", choices=("pair", "label", "augment"),
-           help="what is wrong in a fraction of the training data: pair, the texts of an image; label, that of points, "
-                "where two of one label are a pair: drawn points, or with --features those of PREFIX.labels.npy "
-                "instead of texts and owners; augment, crops: two of one drawn point are a pair"),
+           help="what is wrong in a fraction of the training data. pair: the texts of an image; label: the label of a point, "
+                "where two points of one label are a pair, random ones or with --features those of PREFIX.labels.npy instead "
+                "of texts and owners; augment: crops, where two crops of one random point are a pair"),
     *heads.OPTIONS,
     Option("batch", "b", int, LARGEST, "N", "pairs per step", 8, LARGEST),
 ]
@@ -42,8 +42,8 @@ NOTES = [
     "over_clip (the difference from clip's recall at the same noise with the same seed) and lost (recall without noise "
     "less recall, with the same seed), each with its standard error as NAME_se; the tuned tau and lambda (rince), and "
     "validation, the recall that chose them. label, augment: accuracy instead of recall and r1 to r10. untrained: the same of "
-    "heads as they are drawn, a mean over as many seeds; noise counts where training gains over that. --quick: 640 "
-    "drawn pairs, fractions 0, 0.4 and 0.8, a small grid, 2 seeds.",
+    "initial heads, a mean over as many seeds; noise counts where training gains over that. --quick: 640 "
+    "random pairs, fractions 0, 0.4 and 0.8, a small grid, 2 seeds.",
 ]
 EXAMPLES = [
     "ccstudy noise --quick -o studies",

@@ -19,7 +19,7 @@ from .study import Column, Option, Options, Progress, Section, Table, axis, ccst
 PURPOSE = "error of log u against the exact normaliser over the batch: SogCLR, FastCLIP, SCENT, NeuCLIP against CLIP"
 TITLE = "Error of the normaliser"
 OPTIONS = [
-    Option("pairs", "n", int, 2048, "N", "drawn pairs", 256, 16384),
+    Option("pairs", "n", int, 2048, "N", "random pairs", 256, 16384),
     Option("epochs", "e", int, 10, "N", "epochs before the error is measured, in the last one", 2, 1000),
     Option("tau", "", float, 0.07, "X", "temperature", 1e-3, 10),
     Option("drift", "", float, 0.3, "X", "how far an embedding moves over the run, in its own length; 0: it stays", 0, 10),
@@ -181,6 +181,6 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
     return [Section("Measured", [
         "A global loss divides every anchor's gradient by u, an estimate of its sum over all pairs. CLIP's is that of the batch, which is "
         "noisy and, in its logarithm, too low: most sums are made by few hard contrasts that a small batch does not hold.",
-        f"Measured here over {result['pairs']} drawn pairs at tau {result['tau']:g}, {result['epochs']} epochs, drift {result['drift']:g}: the root "
+        f"Measured here over {result['pairs']} random pairs at tau {result['tau']:g}, {result['epochs']} epochs, drift {result['drift']:g}: the root "
         f"mean square error of log u at batch {BATCHES[0]} and {BATCHES[-1]}: {ends}."], [
         lines("rms", "Error of log u over the batch"), lines("bias", "Bias of log u over the batch"), table_item("Numbers", table(result))])]

@@ -45,10 +45,10 @@ OPTIONS = [
            "examples of one RUN to this folder as event files; requires the Python package tensorboard"),
     Option("wandb", metavar="PROJECT", group="Other viewers", help="no page: log the numbers and histograms of one RUN to "
            "Weights & Biases; requires the Python package wandb"),
-    Option("data", "d", list, metavar="LOCATION", group="Remote datasets", help="a dataset of RUN at a server that may be "
-           "asked, which RUN alone cannot say"),
-    Option("trust", kind=bool, group="Remote datasets", help="RUN is your own: ask the servers that its config.json names, in "
-           "the way that it says, and do not read its whole checkpoint to look for numbers that are not finite"),
+    Option("data", "d", list, metavar="LOCATION", group="Remote datasets", help="a remote dataset of RUN, whose server may "
+           "be contacted; what RUN itself lists is not trusted"),
+    Option("trust", kind=bool, group="Remote datasets", help="RUN is your own: contact the servers that its config.json lists, with "
+           "its settings, and skip the check that every number of its checkpoint is finite"),
     Option("endpoint", metavar="URL", group="Remote datasets", help="server of s3:// locations [default: AWS_ENDPOINT_URL_S3, "
            "the profile, or Amazon's]"),
     Option("instance-metadata", kind=bool, group="Remote datasets", help="as a last resort, get S3 keys from the instance "

@@ -38,8 +38,8 @@ USAGE = ["CHECKPOINT --sets DIR -o OUT [options]"]
 ARGUMENTS = (1, 1)
 OPTIONS = [
     Option("sets", metavar="DIR", help="folder of sets: wds_NAME as clip-benchmark and DataComp have them, packed datasets, "
-           "winogavil, winoground and sugar_crepe with their images; or a location at a server below which such folders are; "
-           "{} in it stands for the names of --only"),
+           "winogavil, winoground and sugar_crepe with their images; or a remote location with such folders, in which {} is "
+           "replaced by the names of --only"),
     Option("out", "o", metavar="OUT", help="folder for eval_results.jsonl, suite.json and suite.html; a second run "
            "continues with the sets that are not in eval_results.jsonl"),
     Option("only", kind=list, metavar="NAME,...", help="only these sets: names of folders, or keys of DataComp"),
@@ -49,7 +49,7 @@ OPTIONS = [
     Option("keep-embeddings", kind=bool, help="leave embeddings, class vectors and labels as .npy in OUT/embeddings"),
     Option("json", kind=bool, help="suite.json on stdout instead of the table"),
     Option("quiet", "q", bool, help="no progress and no table"),
-    Option("cache", metavar="CACHE", help="folder for the files of sets at a server, which stay there; without it, a set's files "
+    Option("cache", metavar="CACHE", help="folder for the files of remote sets, which stay there; without it, a set's files "
            "are in OUT/cache until the set is finished"),
     Option("endpoint", metavar="URL", help="server of s3:// locations, as other programs have it"),
     Option("allow-private", kind=bool, help="names and redirects may lead to private addresses, as other programs have it"),
@@ -70,7 +70,7 @@ NOTES = [
     "clip-benchmark do: EXIF orientation is ignored, transparency dropped; both are counted. Images that do not decode are "
     "counted, listed in suite.json, and not part of a metric.",
     "Metrics are fractions in the files, named as in DataComp's; the table has percent. A set that is none of the 38 is "
-    "evaluated too, but is in no average. An average over fewer sets than it has says so.",
+    "evaluated too, but is in no average. Averages over incomplete groups are marked.",
 ]
 EXAMPLES = ["ccstream-eval suite runs/a --sets sets -o runs/a-suite",
             "ccstream-eval suite runs/a --sets sets -o out --group imagenet,shifts --device cuda",

@@ -75,8 +75,8 @@ struct remote_choice {
     {                                                                                              \
         "only-data", 0, CLI_LIST, CLI_FIELD(type, field),                                          \
             .metavar = "LOCATION",                                                                 \
-            .help = "ask no server but those of these locations, and the one that --endpoint or "  \
-                    "your AWS profile names; none: of no location"                                 \
+            .help = "send requests to no servers other than those of these locations and the one " \
+                    "of --endpoint or your AWS profile; none: no locations"                        \
     }
 
 /* Of the defaults alone. */

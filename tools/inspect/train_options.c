@@ -252,8 +252,8 @@ static const struct cli_option rows[] = {
      .default_text = "0.1", .metavar = "P", .help = "dropout of the text tower"},
     {"patch-dropout", 0, CLI_DOUBLE, FIELD(trainer.patch_dropout), .min = "0", .max = "0.999",
      .word = "auto", .word_value = "-1", .default_text = "auto", .metavar = "P",
-     .help = "share of an image's patches that a step leaves out, drawn for every step and image: "
-             "a shorter step of --model with a vision transformer of CLIP; auto: the model's own"},
+     .help = "fraction of each image's patches dropped at random in every step: a shorter step of "
+             "--model with a vision transformer of CLIP; auto: the model's own"},
     {"text-pool", 0, CLI_ENUM, FIELD(trainer.text_pool), .default_text = "first",
      .choices = pool_choices, .metavar = "KIND",
      .help = "text pooling: first token, or mean over tokens"},
@@ -299,8 +299,8 @@ static const struct cli_option rows[] = {
          "grayscale, blur; clip: open_clip's, a crop of 0.9 to 1 of the area without flip; "
          "auto: paper, with --model clip, with --task two-views simclr, with --task blocks crop"},
     {"crop-scale", 0, CLI_STRING, FIELD(crop_scale), .default_text = "auto", .metavar = "MIN:MAX",
-     .help = "share of the image's area that a random crop shows, such as 0.9:1; auto: that of "
-             "--augment (paper and crop 0.5:1, simclr 0.08:1, clip 0.9:1)"},
+     .help = "fraction of the image's area in a random crop, such as 0.9:1; auto: --augment's "
+             "(paper and crop 0.5:1, simclr 0.08:1, clip 0.9:1)"},
     {"fixed-views", 0, CLI_ENUM, FIELD(trainer.fixed_views), .default_text = "off",
      .choices = off_on_choices, .metavar = "ON",
      .help = "on: the augmentation depends only on --seed and sample id, so every epoch has the "

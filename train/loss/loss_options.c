@@ -63,8 +63,8 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                                   "the same for all anchors"},
     [LOSS_U_EPS] = {"eps", NUMBER(u_eps), .max = 1,
                     .help = "added to every estimate before it enters u (Wei: 1e-14 for fastclip, "
-                            "1e-6 on LAION-400M and for scent, 1e-4 with --reference); 0: that of "
-                            "the loss, which is none but for scent"},
+                            "1e-6 on LAION-400M and for scent, 1e-4 with --reference); 0: the "
+                            "loss's own, which only scent has"},
     [LOSS_MARGIN] = {"margin", NUMBER(margin), .max = 2, .value = 0.1,
                      .help = "contrasts that are less similar than the own pair by more than this "
                              "have no gradient (TuneCLIP: 0.1, of 0.01 to 0.5)"},
