@@ -226,8 +226,8 @@ static enum status read_hugging_face(struct foreign_model *m,
         const double usual = siglip ? list[i].siglip : list[i].clip;
         const bool eps = i == EPS || i == T_EPS;
         n[i] = usual;
-        FAIL_IF(number != NULL &&
-                    (!json_value_double(number, &n[i]) || !(eps ? n[i] == usual : n[i] >= 1)),
+        FAIL_IF(number != NULL && (!json_value_double(number, &n[i]) ||
+                                   !(eps ? fabs(n[i] - usual) < 1e-9 : n[i] >= 1)),
                 err, STATUS_UNSUPPORTED, "%s: %s%s%s is not %s %g", path,
                 list[i].part ? list[i].part : "", list[i].part ? "." : "", list[i].key,
                 eps ? "this model's" : "a number from", eps ? usual : 1.0);
