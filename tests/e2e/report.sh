@@ -209,6 +209,15 @@ cp -r runs/nuclr moved
 sed -i "s|$PWD/train|/nowhere|; s|$PWD/val|/nowhere|" moved/config.json
 expect 0 "$BIN/ccstream-report" moved --probe-pairs 30
 has err.txt "The probe is missing: /nowhere is not a folder"
+# A dataset whose name looks like an option, and one that is none.
+cp -r runs/nuclr odd
+cp -r train ./--json
+sed -i "s|\"$PWD/train\"|\"--json\"|" odd/config.json
+expect 0 "$BIN/ccstream-report" odd --probe-pairs 60
+lines odd/probe.jsonl 2
+rm -r odd/probe.jsonl ./--json/dataset.json
+expect 0 "$BIN/ccstream-report" odd --probe-pairs 60
+has err.txt "The probe is missing: ccpack subset: --json"
 has moved/report.html "Retrieval examples are missing: "
 has moved/report.html "The extreme samples are missing: "
 has moved/report.html "The samples that moved most are missing: "

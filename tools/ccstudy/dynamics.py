@@ -229,7 +229,7 @@ def _choose(c: Columns, pairs: int) -> list[int]:
 
 def _call(words: list[str]) -> None:
     with start(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL) as child:
-        said = child.communicate()[1].decode("utf-8", "replace").splitlines()
+        said = [line for line in child.communicate()[1].decode("utf-8", "replace").splitlines() if "lists every option" not in line]
     if child.returncode:
         raise StudyError(said[-1] if said else f"{' '.join(words[:2])}: exit code {child.returncode}")
 
@@ -241,8 +241,8 @@ def _embeddings(path: Path, place: str, ids: list[int]) -> tuple[list[int], Any,
     with tempfile.TemporaryDirectory(prefix="ccstream-probe.") as folder:
         names = os.path.join(folder, "ids")
         Path(names).write_text("".join(f"{id_}\n" for id_ in ids), "ascii")
-        _call(["ccpack", "subset", place, "--ids", names, "-o", f"{folder}/pairs", "--quiet"])
-        _call(["ccstream-eval", "embed", str(path), "--data", f"{folder}/pairs", "--texts", "-o", f"{folder}/e", "--quiet"])
+        _call(["ccpack", "subset", "--ids", names, "-o", f"{folder}/pairs", "--quiet", "--", place])
+        _call(["ccstream-eval", "embed", "--data", f"{folder}/pairs", "--texts", "-o", f"{folder}/e", "--quiet", "--", str(path)])
         image, found, text, owner = (np.load(f"{folder}/e.{name}.npy") for name in ("images", "ids", "texts", "owners"))
     rows, first = np.unique(owner, return_index=True)
     return [int(i) for i in found[rows]], image[rows], text[first]
