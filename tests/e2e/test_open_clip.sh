@@ -145,6 +145,10 @@ for model in siglip-there siglip-tanh; do
 done
 has siglip-tanh-2/open_clip_config.json '"act_kwargs":{"approximate":"tanh"}'
 has siglip-tanh-2/open_clip_config.json '"mean":[0.5,0.5,0.5]'
+rm hf-siglip-tanh/tokenizer.model # a model without a tokenizer is one, and needs it to encode captions
+export_to hf-siglip-tanh without 2>/dev/null
+tensors equal siglip-tanh-1/open_clip_model.safetensors without/open_clip_model.safetensors
+expect_message 64 'the model has none' "$BIN/ccstream-eval" retrieval hf-siglip-tanh --data data
 hugging() { # hugging CODE PATTERN SED: hf-siglip-there, with another configuration
     rm -rf bad && cp -r hf-siglip-there bad
     sed "$3" hf-siglip-there/config.json >bad/config.json

@@ -79,7 +79,7 @@ enum status export_pad_id(const struct export_job *job, int32_t *out, struct err
 /* Whether the tokenizer is CLIP's; false where it cannot be read, which export_tokenizer reports.
  */
 static bool has_clip_tokenizer(const struct export_job *job) {
-    struct tokenizer *t;
+    struct tokenizer *t = NULL;
     const bool is =
         open_tokenizer(&t, job, NULL) == STATUS_OK && tokenizer_kind(t) == TOKENIZER_CLIP_BPE;
     tokenizer_close(t);
