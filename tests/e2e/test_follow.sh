@@ -56,3 +56,6 @@ expect_message 64 "take one RUN" "$report" --follow --json run parts
 expect_message 64 "--out is about a page" "$report" --follow --json -o x.html run
 expect_message 66 "is not a run" "$report" --tensorboard board data
 [ ! -e board ] || fail "a folder was made"
+if ! python3 -c 'import wandb' 2>err.txt; then
+    expect_message 69 "is not installed for .*: pip install wandb" "$report" --wandb project run
+fi

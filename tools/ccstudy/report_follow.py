@@ -31,7 +31,6 @@ from .study import DataError, MissingError, Progress, StudyError, UsageError
 
 _POLL_SECONDS = 1.0
 _LOCK = struct.Struct("hhqqi4x")  # struct flock
-_F_OFD_GETLK = 36
 Examples = Callable[[Any], tuple[list[list[bytes]], list[str]]]
 
 
@@ -42,7 +41,7 @@ def _is_held(run: str) -> bool:
     """Whether ccstream-train is training it: a running one holds a lock on sessions.jsonl."""
     try:
         with open(os.path.join(run, "sessions.jsonl"), "rb") as file:
-            asked = fcntl.fcntl(file, _F_OFD_GETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            asked = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
             return bool(_LOCK.unpack(asked)[0] != fcntl.F_UNLCK)
     except FileNotFoundError:
         return False
@@ -220,7 +219,7 @@ class _EventFiles:
                                for kind in ("image", "text")}
             writer = importlib.import_module("tensorboard.summary.writer.event_file_writer")
         except ImportError as error:
-            raise MissingError(f"{error.name or 'tensorboard'} is not installed: pip install tensorboard") from None
+            raise MissingError(f"{error.name or 'tensorboard'} is not installed for {sys.executable}: pip install tensorboard") from None
         self.examples = examples
         self.warned = False
         self.writer = writer.EventFileWriter(folder)
@@ -276,7 +275,7 @@ class _Wandb:
         try:
             self.wandb: Any = importlib.import_module("wandb")
         except ImportError as error:
-            raise MissingError(f"{error.name or 'wandb'} is not installed: pip install wandb") from None
+            raise MissingError(f"{error.name or 'wandb'} is not installed for {sys.executable}: pip install wandb") from None
         self.run = self.wandb.init(project=project, id=member(run.config, "run"), resume="allow",
                                    config=_shown(member(run.config, "options")))
         self.last = self.run.step - 1
