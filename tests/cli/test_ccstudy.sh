@@ -27,7 +27,7 @@ expect 0 "$BIN/ccstudy" toy --quick --json
 cmp first.txt out.txt || fail "the same seed, other numbers"
 expect 0 "$BIN/ccstudy" toy --quick --json --seed 1
 cmp -s first.txt out.txt && fail "another seed, the same numbers"
-figures studies/new toy 10
+figures studies/new toy 12
 
 # ---- what is drawn for people; what cannot be written is known before the work
 expect 0 "$BIN/ccstudy" toy --quick -r 2
@@ -55,7 +55,7 @@ expect 0 "$BIN/ccstudy" chains --quick --json
 cmp first.txt out.txt || fail "the same seed, other numbers"
 expect 64 "$BIN/ccstudy" chains --samples 60
 has err.txt 'not a multiple of --batch 8'
-figures studies chains 2
+figures studies chains 3
 
 # ---- blocks: the bound falls with their size in every row, and bounds the mean classifier; larger blocks classify better
 expect 0 "$BIN/ccstudy" blocks --quick --json -o studies/blocks
@@ -209,7 +209,7 @@ expect 0 "$BIN/ccstudy" normalizer --quick --pairs 256 --epochs 3 --json -o stud
 cmp out.txt studies/normalizer/normalizer.json || fail "--json is not what the file has"
 tr '{' '\n' <out.txt | tr -d '}]"' | awk -F'[,:]' '{ delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1) }
     "rms" in v { rows++; rms[v["method"] v["batch"]] = v["rms"] }
-    END { exit !(rows == 15 && rms["clip8"] > rms["clip32"] && rms["clip32"] > rms["clip128"] && rms["clip8"] > rms["sogclr-38"] &&
+    END { exit !(rows == 18 && rms["sogclr-38"] > rms["neuclip8"] && rms["clip8"] > rms["clip32"] && rms["clip32"] > rms["clip128"] && rms["clip8"] > rms["sogclr-38"] &&
                  rms["clip32"] > rms["sogclr-332"]) }' || fail "normalizer: $(cat out.txt)"
 figures studies/normalizer normalizer 2
 
