@@ -243,7 +243,7 @@ def _embeddings(path: Path, place: str, ids: list[int]) -> tuple[list[int], Any,
         Path(names).write_text("".join(f"{id_}\n" for id_ in ids), "ascii")
         _call(["ccpack", "subset", "--ids", names, "-o", f"{folder}/pairs", "--quiet", "--", place])
         _call(["ccstream-eval", "embed", "--data", f"{folder}/pairs", "--texts", "-o", f"{folder}/e", "--quiet", "--", str(path)])
-        image, found, text, owner = (np.load(f"{folder}/e.{name}.npy") for name in ("images", "ids", "texts", "owners"))
+        image, found, text, owner = (np.load(f"{folder}/e.{name}.npy", allow_pickle=False) for name in ("images", "ids", "texts", "owners"))
     rows, first = np.unique(owner, return_index=True)
     return [int(i) for i in found[rows]], image[rows], text[first]
 
