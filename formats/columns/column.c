@@ -157,6 +157,7 @@ enum status column_list_mend(const struct file_system *fs,
         qsort(there.items, there.count, sizeof(there.items[0]), by_name);
     }
     const enum status s = read_list(&listed, fs, path, &why);
+    RETURN_IF(s == STATUS_NOMEM, error_pass(err, s, &why));
     if ((s == STATUS_OK || s == STATUS_NOTFOUND) && memcmp(&there, &listed, sizeof(there)) == 0) {
         return STATUS_OK;
     }
