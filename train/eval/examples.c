@@ -17,10 +17,9 @@ static int64_t candidate_count(const struct embeddings *e, bool by_caption) {
     return by_caption ? e->images_count : e->texts_count;
 }
 
-bool examples_is_right(const struct embeddings *e,
-                       bool by_caption,
-                       int64_t query,
-                       int64_t candidate) {
+/* Whether a candidate (image for a caption, caption for an image) is the query's own. */
+static bool
+is_right(const struct embeddings *e, bool by_caption, int64_t query, int64_t candidate) {
     return by_caption ? e->owner[query] == candidate : e->owner[candidate] == query;
 }
 
@@ -43,7 +42,7 @@ rank_example(void *cookie, int64_t number, const float *scores, struct error *er
     float own = -2.0f;
     (void)err;
     for (int64_t c = 0; c < candidates; c++) {
-        const bool right = examples_is_right(walk->e, by_caption, x->query, c);
+        const bool right = is_right(walk->e, by_caption, x->query, c);
         own = right && scores[c] > own ? scores[c] : own;
         int64_t at = kept;
         while (at > 0 && x->scores[at - 1] < scores[c]) {
@@ -60,7 +59,7 @@ rank_example(void *cookie, int64_t number, const float *scores, struct error *er
     }
     x->rank = 1;
     for (int64_t c = 0; c < candidates; c++) {
-        const bool right = examples_is_right(walk->e, by_caption, x->query, c);
+        const bool right = is_right(walk->e, by_caption, x->query, c);
         x->rank += !right && scores[c] >= own ? 1 : 0;
     }
     return STATUS_OK;

@@ -42,12 +42,6 @@ enum status examples_find(struct examples *out,
                           struct error *err);
 void examples_fini(struct examples *x); /* accepts an all-zero one */
 
-/* Whether a candidate (image for a caption, caption for an image) is the query's own. */
-bool examples_is_right(const struct embeddings *e,
-                       bool by_caption,
-                       int64_t query,
-                       int64_t candidate);
-
 /* Which of its image's captions a caption is, from 0. */
 int64_t examples_caption_of(const struct embeddings *e, int64_t text);
 

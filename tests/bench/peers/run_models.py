@@ -28,7 +28,7 @@ CASES = [("ViT-B-32 image, batch 32", f"--model ViT-B-32 {IMAGE} --batch 32", ""
          ("ViT-B-32 text, batch 32", f"--model ViT-B-32 {TEXT} --batch 32", "--pad 77", ("f32", "bf16")),
          ("ViT-B-32 both, batch 32", f"--model ViT-B-32 --image-size 224 --tokens 32 --vocab 49408 --batch 32",
           "--pad 77", ("f32", "bf16"))]
-# Waiting threads of either OpenMP library soon sleep, so that waiting is not counted as work.
+# Waiting threads of either OpenMP library soon sleep, so that the CPU time is that of work alone.
 ENVIRONMENT = {**os.environ, "GOMP_SPINCOUNT": "1000", "KMP_BLOCKTIME": "0"}
 
 

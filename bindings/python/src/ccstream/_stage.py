@@ -19,7 +19,7 @@ class Stage:
     """Calls take and then work for one batch after the other, on a thread of its own, `room` of them ahead.
 
     take(seconds): the next item; TimeoutError: not yet; UsageError: too many batches are held, which is as good as not
-    yet. An exception of either ends the thread, and every later get() raises it. The thread holds no
+    yet. An exception of either ends the thread, and every later get() raises it. The thread has no
     reference but to these functions.
     """
 
