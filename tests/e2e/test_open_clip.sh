@@ -73,6 +73,18 @@ for mode in longest squash; do
 done
 $last "$BIN/ccstream-train" -q --resume mode-run-longest --steps 2 || fail "no resume with --resize-mode"
 
+# The same of a file for --model: its preprocess_cfg counts unless an option is given, and is refused alike.
+sed 's/"mean":[^]]*],"std":[^]]*]/"mean":[0.5,0.5,0.5],"std":[0.5,0.5,0.5]/; s/shortest/longest/' there/open_clip_config.json >images.json
+train from-file --model images.json --loss clip --steps 1
+export_to from-file from-file-there
+has from-file-there/open_clip_config.json '"mean":[0.5,0.5,0.5],"std":[0.5,0.5,0.5],"interpolation":"bicubic","resize_mode":"longest"'
+train given --model images.json --loss clip --steps 1 --resize-mode squash --image-norm imagenet
+export_to given given-there
+has given-there/open_clip_config.json '"mean":[0.485'
+has given-there/open_clip_config.json '"resize_mode":"squash"'
+sed 's/bicubic/bilinear/' images.json >bad.json
+expect_message 69 'bad.json: preprocess_cfg.interpolation is bilinear' "$BIN/ccstream-train" --data data --out no --model bad.json
+
 # Another image size, of a folder and of a run; the run resumes.
 train larger --init there --image-size 48 --loss clip --steps 2
 has larger.log 'positions of images of 32 px interpolated to 48 px'
@@ -118,6 +130,10 @@ paste siglip.txt siglip-micro.txt | awk '{ d = $1 - $2 } d > 1e-4 || d < -1e-4 {
 export_to siglip siglip-there 2>siglip.log
 has siglip.log "encode(text)[:15] + [eos_id] of texts that"
 has siglip.log 'ccstream reads this folder, open_clip does not: timm has no SigLIP image tower'
+"$BIN/ccstream-export" siglip --force --format open_clip -o siglip-there >use.txt 2>/dev/null
+lines use.txt 0 # no advice to load it there
+"$BIN/ccstream-export" run --force --format open_clip -o there >use.txt 2>/dev/null
+has use.txt "open_clip.create_model_and_transforms('local-dir:there')"
 has siglip-there/open_clip_config.json '"no_causal_mask":true'
 has siglip-there/open_clip_config.json '"mean":[0.5,0.5,0.5],"std":[0.5,0.5,0.5],"interpolation":"bicubic","resize_mode":"squash"'
 has siglip-there/open_clip_config.json '"hf_tokenizer_name":"timm/ViT-B-16-SigLIP"'
@@ -220,6 +236,7 @@ config 69 'mean and std are none of those' 's/0\.4814/0.9/'
 config 69 'resize_mode is widest, not known here' 's/"shortest"/"widest"/'
 config 69 'interpolation is nearest, not known here' 's/"bicubic"/"nearest"/'
 config 69 'fill_color is 128; only 0' 's/"shortest"/"longest","fill_color":128/'
+config 69 'fill_color is .0,0,9.; only 0' 's/"shortest"/"longest","fill_color":[0,0,9]/'
 config 69 'vision_cfg.timm_model_name is' 's/"patch_size"/"timm_model_name":"convnext","patch_size"/'
 config 65 'visual.conv1.weight is' 's/"patch_size":8/"patch_size":4/'
 config 65 'no model_cfg' 's/model_cfg/other/'

@@ -103,6 +103,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     const struct file_system *fs = file_posix();
     struct checkpoint *checkpoint = NULL;
     struct safetensors *file = NULL;
+    bool unreadable = false;
     enum status s;
     TRY(path_check_checkpoint(a->items[0], err));
     TRY(output_check_own_folder(o->out, written, o->force, err));
@@ -113,10 +114,13 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
         TRY_OR_FAIL(s, checkpoint_use_average(checkpoint, err));
         TRY_OR_FAIL(s, checkpoint_swap_average(file, checkpoint_path(checkpoint), err));
     }
-    const struct export_job job = {
-        .checkpoint = checkpoint, .file = file, .out = o->out, .log = &log};
+    const struct export_job job = {.checkpoint = checkpoint,
+                                   .file = file,
+                                   .out = o->out,
+                                   .log = &log,
+                                   .unreadable = &unreadable};
     TRY_OR_FAIL(s, writers[o->format](&job, err));
-    if (!o->quiet) {
+    if (!o->quiet && (o->format != FORMAT_OPEN_CLIP || !unreadable)) {
         print_use(o, checkpoint_model(checkpoint)->image_tower);
     }
 fail:

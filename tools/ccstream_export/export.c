@@ -272,6 +272,10 @@ check_images(const struct model_config *m, const char *format, struct error *err
 static enum status
 check_tower(const struct model_config *m, const char *format, struct error *err) {
     TRY(check_images(m, format, err));
+    FAIL_IF(
+        strcmp(m->image_tower, "tiny") == 0, err, STATUS_UNSUPPORTED,
+        "%s: timm has no tower of the name tiny; --format safetensors exports it with our names",
+        format);
     FAIL_IF(m->norm_layers != RESNET_NORM_BATCH, err, STATUS_UNSUPPORTED,
             "%s: timm's %s has batch norm, this run was trained with --norm-layer %s; "
             "--format safetensors exports it with our names",
@@ -473,23 +477,14 @@ fail:
 
 enum status export_transformers(const struct export_job *job, struct error *err) {
     const struct model_config *m = checkpoint_model(job->checkpoint);
+    struct error why = {0};
     bool no_bias;
     TRY(check_texts(m, "transformers", err));
     TRY(check_images(m, "transformers", err));
     TRY(export_text(job, err));
     TRY(say_tokenizer(job, err));
-    if (m->norm_layers != RESNET_NORM_BATCH) {
-        log_write(job->log, LOG_LEVEL_WARN,
-                  "only text/ is written: timm's %s, which transformers uses, has batch norm, and "
-                  "this run was trained with --norm-layer %s",
-                  m->image_tower, RESNET_NORM_NAMES[m->norm_layers]);
-        return STATUS_OK;
-    }
-    if (m->small_stem) {
-        log_write(job->log, LOG_LEVEL_WARN,
-                  "only text/ is written: timm's %s, which transformers uses, begins with stride 2 "
-                  "and a pool, and this run's --stem small has neither",
-                  m->image_tower);
+    if (check_tower(m, "image/", &why) != STATUS_OK) {
+        log_write(job->log, LOG_LEVEL_WARN, "only text/ is written. %s", why.text);
         return STATUS_OK;
     }
     TRY(export_image(job, "image", "timm_model.", err));
@@ -552,7 +547,8 @@ export_native(const struct export_job *job, const char *name, struct error *err)
     put_images(&w, checkpoint_model(job->checkpoint), o.vit.map ? "squash" : "shortest");
     tokenizer_close(t);
     TRY(export_json(job, NULL, "open_clip_config.json", &w, err));
-    if (!open_clip_knows(&o)) {
+    *job->unreadable = !open_clip_knows(&o);
+    if (*job->unreadable) {
         log_write(job->log, LOG_LEVEL_WARN,
                   "ccstream reads this folder, open_clip does not: timm has no SigLIP image tower "
                   "of these sizes with the %s GELU",

@@ -23,6 +23,7 @@ struct export_job {
     const struct safetensors *file; /* the same file, for its tensors */
     const char *out;                /* directory, exists */
     const struct log_sink *log;     /* what the format cannot hold */
+    bool *unreadable;               /* set to true: only ccstream reads what was written */
 };
 
 /* Each writes its files to job->out, replacing those of the same names. Return OK, UNSUPPORTED (the

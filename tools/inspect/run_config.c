@@ -18,6 +18,7 @@
 #include "formats/base/redact.h"
 #include "formats/json/json_reader.h"
 #include "net/location.h"
+#include "train/model/foreign.h"
 #include "train/run/checkpoint.h"
 
 enum { MAX_CONFIG_BYTES = 1 << 20, NUMBER_BYTES = 64 };
@@ -205,16 +206,40 @@ run_config_add_clip_word(struct run_config_words *w, const char *model, struct e
     return run_config_add_words(w, 1, &words, err);
 }
 
+/* Of a file of open_clip's form. */
+static enum status
+add_preprocessing(struct run_config_words *w, const char *file, struct error *err) {
+    enum image_norm_kind norm = IMAGE_NORM_COUNT;
+    enum open_clip_resize resize = OPEN_CLIP_RESIZE_AUTO;
+    char word[64];
+    const char *words = word;
+    TRY(foreign_read_images(&norm, &resize, file, err));
+    if (norm < IMAGE_NORM_COUNT) {
+        (void)snprintf(word, sizeof word, "--image-norm=%s", IMAGE_NORMS[norm].name);
+        TRY(run_config_add_words(w, 1, &words, err));
+    }
+    if (resize != OPEN_CLIP_RESIZE_AUTO) {
+        (void)snprintf(word, sizeof word, "--resize-mode=%s", OPEN_CLIP_RESIZE_NAMES[resize]);
+        TRY(run_config_add_words(w, 1, &words, err));
+    }
+    return STATUS_OK;
+}
+
 enum status run_config_add_clip(struct run_config_words *w,
                                 const char *model,
                                 bool image_alone,
                                 struct error *err) {
     enum { COUNT = 3, WORD_BYTES = 64 };
+    bool is_file = false;
     char config[OPEN_CLIP_CONFIG_BYTES];
     char text[COUNT][WORD_BYTES];
     struct dual_encoder_options o;
     TRY(open_clip_config(config, model, err));
     TRY(open_clip_options(&o, config, err));
+    if (model[0] != '{') {
+        TRY(file_posix()->exists(file_posix()->context, model, &is_file, err));
+        TRY(is_file ? add_preprocessing(w, model, err) : STATUS_OK);
+    }
     (void)snprintf(text[0], WORD_BYTES, "--image-size=%d", (int)o.image.image_px);
     (void)snprintf(text[1], WORD_BYTES, "--max-tokens=%d", (int)o.text.max_tokens);
     (void)snprintf(text[2], WORD_BYTES, "--embed-dim=%d", (int)o.embed_dim);

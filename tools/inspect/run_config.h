@@ -58,10 +58,11 @@ enum status run_config_restrain(struct run_config_words *w,
  * or what checkpoint_open returns. */
 enum status
 run_config_add_model(struct run_config_words *w, const char *checkpoint, struct error *err);
-/* What `model` of --model sets unless later words do: its sizes, no dropout, captions as stored;
- * for a task without captions the size of its images alone; and --model itself, as JSON, so that
- * what is recorded does not depend on a file. The second: --model alone. Return OK, NOMEM or what
- * open_clip_config returns. */
+/* What `model` of --model sets unless later words do: its sizes, no dropout, captions as stored,
+ * how images are resized and normalised if it is a file with a preprocess_cfg; for a task without
+ * captions the size of its images alone; and --model itself, as JSON, so that what is recorded does
+ * not depend on a file. The second: --model alone. Return OK, NOMEM or what open_clip_config and
+ * foreign_read_images return. */
 enum status run_config_add_clip(struct run_config_words *w,
                                 const char *model,
                                 bool image_alone,

@@ -188,9 +188,10 @@ static const struct cli_option rows[] = {
      .help =
          "a model of open_clip instead of --image-tower and --text-tower: ViT-S-32, ViT-S-16, "
          "ViT-B-32, ViT-B-32-256, ViT-B-16, ViT-L-14 or RN50, each also with -quickgelu, "
-         "ViT-B-16-SigLIP, or a JSON "
+         "ViT-B-16-SigLIP, ViT-B-16-SigLIP2, or a JSON "
          "file of open_clip's form; sets --image-size, --max-tokens and --embed-dim to its "
-         "own, --dropout 0 and --no-clean unless given, and --tokenizer clip; with another "
+         "own, --dropout 0 and --no-clean unless given, --image-norm and --resize-mode of the "
+         "file's preprocess_cfg, and --tokenizer clip; with another "
          "tokenizer the vocabulary is that one's. With --task two-views and blocks of images it "
          "is the model's image tower and image size"},
     {"image-tower", 0, CLI_STRING, FIELD(trainer.image_tower), .default_text = "resnet50",

@@ -115,30 +115,61 @@ static enum status read_norm(enum image_norm_kind *out,
                            deviation);
 }
 
+/* As read_norm. open_clip resizes to the model's image size, whatever the size here is. */
 static enum status read_resizing(enum open_clip_resize *out,
                                  const struct json_value *images,
                                  const char *path,
                                  struct error *err) {
     static const char *const filters[] = {"bicubic", NULL};
     static const char *const names[] = {"interpolation", "resize_mode"};
-    double fill = 0.0;
-    for (int i = 0; i < 2; i++) { /* the mode is the last */
-        const char *const *known = i == 0 ? filters : OPEN_CLIP_RESIZE_NAMES;
+    const struct json_value *fill = json_value_get(images, "fill_color");
+    double level = 1.0;
+    for (int i = 0; i < 2; i++) {
+        const char *const *known = i == 0 ? filters : OPEN_CLIP_RESIZE_NAMES + 1; /* no auto */
         const struct json_value *v = json_value_get(images, names[i]);
         const char *text = json_value_string(v, NULL);
-        for (*out = 0; v != NULL && known[*out] != NULL; ++*out) {
-            if (text != NULL && strcmp(text, known[*out]) == 0) {
-                break;
-            }
+        int k = 0;
+        while (known[k] != NULL && text != NULL && strcmp(text, known[k]) != 0) {
+            k++;
         }
-        FAIL_IF(known[*out] == NULL || (i > 0 && v != NULL && *out == 0), err, STATUS_UNSUPPORTED,
+        FAIL_IF(v != NULL && (text == NULL || known[k] == NULL), err, STATUS_UNSUPPORTED,
                 "%s: preprocess_cfg.%s is %.60s, not known here", path, names[i],
                 text != NULL ? text : "no text");
+        if (i == 1 && v != NULL) {
+            *out = (enum open_clip_resize)(k + 1);
+        }
     }
-    (void)json_value_double(json_value_get(images, "fill_color"), &fill);
-    FAIL_IF(*out == OPEN_CLIP_RESIZE_LONGEST && fill != 0.0, err, STATUS_UNSUPPORTED,
-            "%s: preprocess_cfg.fill_color is %g; only 0 is known here", path, fill);
+    if (*out == OPEN_CLIP_RESIZE_LONGEST && fill != NULL &&
+        !(json_value_double(fill, &level) && level == 0.0)) {
+        char *text = json_value_text(fill);
+        (void)error_set(err, STATUS_UNSUPPORTED,
+                        "%s: preprocess_cfg.fill_color is %.60s; only 0, black, is known here",
+                        path, text != NULL ? text : "unknown");
+        free(text);
+        return STATUS_UNSUPPORTED;
+    }
     return STATUS_OK;
+}
+
+static enum status read_images(enum image_norm_kind *norm,
+                               enum open_clip_resize *resize,
+                               const struct json_value *root,
+                               const char *path,
+                               struct error *err) {
+    const struct json_value *images = json_value_get(root, "preprocess_cfg");
+    TRY(read_resizing(resize, images, path, err));
+    return read_norm(norm, images, "mean", "std", path, err);
+}
+
+enum status foreign_read_images(enum image_norm_kind *norm,
+                                enum open_clip_resize *resize,
+                                const char *path,
+                                struct error *err) {
+    struct json_document *d = NULL;
+    TRY(read_json(&d, file_posix(), path, err));
+    const enum status s = read_images(norm, resize, json_document_root(d), path, err);
+    json_document_destroy(d);
+    return s;
 }
 
 static enum status read_open_clip(struct foreign_model *m,
@@ -147,7 +178,6 @@ static enum status read_open_clip(struct foreign_model *m,
                                   const char *path,
                                   struct error *err) {
     const struct json_value *model = json_value_get(root, "model_cfg");
-    const struct json_value *images = json_value_get(root, "preprocess_cfg");
     struct error why = {0};
     FAIL_IF(model == NULL, err, STATUS_CORRUPT, "%s has no model_cfg", path);
     const enum status s = open_clip_read(&m->options, model, true, &why);
@@ -156,8 +186,7 @@ static enum status read_open_clip(struct foreign_model *m,
         json_value_string(json_value_get(json_value_get(model, "text_cfg"), "hf_tokenizer_name"),
                           NULL) != NULL;
     m->names = MODEL_NAMES_OPEN_CLIP;
-    TRY(read_resizing(&m->resize, images, path, err));
-    return read_norm(&m->options.image.norm, images, "mean", "std", path, err);
+    return read_images(&m->options.image.norm, &m->resize, root, path, err);
 }
 
 /* The activation of a tower of transformers, as open_clip has it; *quick is of both towers. */

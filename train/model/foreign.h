@@ -44,4 +44,12 @@ enum status foreign_open(struct foreign_model *out,
                          struct error *err);
 void foreign_fini(struct foreign_model *m); /* accepts an all-zero one */
 
+/* What the preprocess_cfg in a JSON file of open_clip's form has; without it, or a field of it,
+ * *norm and *resize remain. Returns OK, NOTFOUND, IO, NOMEM, CORRUPT, or UNSUPPORTED naming the
+ * field. */
+enum status foreign_read_images(enum image_norm_kind *norm,
+                                enum open_clip_resize *resize,
+                                const char *path,
+                                struct error *err);
+
 #endif

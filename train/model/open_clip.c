@@ -29,13 +29,14 @@ static const struct {
     {"RN50", 1024, 224, "[3,4,6,3]", 64, 32, 512},
 };
 
-/* SigLIP's image towers in timm, at any image size. */
+/* SigLIP's image towers in timm. */
 static const struct {
-    const char *name; /* a size follows */
+    const char *name; /* an image size follows; timm has these, ccstream reads any */
     int32_t layers, width, patch;
-} siglip_towers[] = {{"vit_base_patch16_siglip_", 12, 768, 16},
-                     {"vit_base_patch32_siglip_", 12, 768, 32},
-                     {"vit_large_patch16_siglip_", 24, 1024, 16}};
+    int32_t px[4];
+} siglip_towers[] = {{"vit_base_patch16_siglip_", 12, 768, 16, {224, 256, 384, 512}},
+                     {"vit_base_patch32_siglip_", 12, 768, 32, {256}},
+                     {"vit_large_patch16_siglip_", 24, 1024, 16, {256, 384, 512}}};
 
 enum { SIGLIP_TOWERS = sizeof siglip_towers / sizeof *siglip_towers, SIGLIP_2_VOCAB = 256000 };
 
@@ -43,15 +44,18 @@ enum { SIGLIP_TOWERS = sizeof siglip_towers / sizeof *siglip_towers, SIGLIP_2_VO
 static enum status
 write_known(char out[OPEN_CLIP_CONFIG_BYTES], const char *model, struct error *err) {
     static const char quick[] = "-quickgelu";
-    if (strcmp(model, "ViT-B-16-SigLIP") == 0) {
+    const bool second = strcmp(model, "ViT-B-16-SigLIP2") == 0;
+    if (second || strcmp(model, "ViT-B-16-SigLIP") == 0) {
         (void)snprintf(out, OPEN_CLIP_CONFIG_BYTES,
                        "{\"embed_dim\":768,\"custom_text\":true,\"vision_cfg\":{\"image_size\":224,"
                        "\"timm_model_name\":\"vit_base_patch16_siglip_224\",\"timm_pool\":\"map\","
                        "\"timm_proj\":\"none\"},\"text_cfg\":{\"context_length\":64,"
-                       "\"vocab_size\":32000,\"width\":768,\"heads\":12,\"hf_tokenizer_name\":"
-                       "\"timm/ViT-B-16-SigLIP\",\"tokenizer_kwargs\":{\"clean\":\"canonicalize\"},"
+                       "\"vocab_size\":%d,\"width\":768,\"heads\":12,\"hf_tokenizer_name\":"
+                       "\"timm/%s\",\"tokenizer_kwargs\":{\"clean\":\"canonicalize\"},"
                        "\"no_causal_mask\":true,\"proj_bias\":true,\"pool_type\":\"last\","
-                       "\"norm_kwargs\":{\"eps\":1e-06}}}");
+                       "\"norm_kwargs\":{\"eps\":1e-06}%s}}",
+                       second ? SIGLIP_2_VOCAB : 32000, model,
+                       second ? ",\"act_kwargs\":{\"approximate\":\"tanh\"}" : "");
         return STATUS_OK;
     }
     const size_t size = strlen(model);
@@ -74,7 +78,7 @@ write_known(char out[OPEN_CLIP_CONFIG_BYTES], const char *model, struct error *e
     return error_set(err, STATUS_USAGE,
                      "--model %s is neither a file nor one of ViT-S-32, ViT-S-16, ViT-B-32, "
                      "ViT-B-32-256, ViT-B-16, ViT-L-14, RN50 (each also with -quickgelu), "
-                     "ViT-B-16-SigLIP",
+                     "ViT-B-16-SigLIP, ViT-B-16-SigLIP2",
                      model);
 }
 
@@ -423,7 +427,12 @@ static int32_t timm_tower(const struct vit_options *v) {
 }
 
 bool open_clip_knows(const struct dual_encoder_options *o) {
-    return !o->vit.map || timm_tower(&o->vit) < SIGLIP_TOWERS;
+    const int32_t tower = timm_tower(&o->vit);
+    bool sized = false;
+    for (int i = 0; i < 4 && tower < SIGLIP_TOWERS; i++) {
+        sized = sized || siglip_towers[tower].px[i] == o->image.image_px;
+    }
+    return !o->vit.map || sized;
 }
 
 static void write_act(struct json_writer *w, enum activation act) {

@@ -56,7 +56,8 @@ void open_clip_write(struct json_writer *w,
                      const char *tokenizer,
                      int32_t end_id);
 
-/* False: an image tower of SigLIP without a name in timm, which ccstream alone can read again. */
+/* False: an image tower of SigLIP for which timm has no name, at this image size or at all, which
+ * ccstream alone can read again. */
 bool open_clip_knows(const struct dual_encoder_options *o);
 
 /* The same as compact JSON. Returns OK, NOMEM or LIMIT. */

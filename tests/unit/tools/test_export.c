@@ -23,6 +23,7 @@ struct fixture {
     struct checkpoint *checkpoint;
     struct safetensors *file;
     struct export_job job;
+    bool unreadable;
     char log[LOG_BYTES];
     struct log_sink sink;
 };
@@ -77,8 +78,11 @@ static void open_fixture(struct fixture *f, bool bias, void (*change)(struct mod
     assert_ok(checkpoint_open(&f->checkpoint, file_posix(), path, &err), err);
     assert_ok(safetensors_open(&f->file, file_posix(), path, &err), err);
     f->sink = (struct log_sink){.write = remember, .cookie = f->log, .max_level = LOG_LEVEL_DEBUG};
-    f->job = (struct export_job){
-        .checkpoint = f->checkpoint, .file = f->file, .out = test_temp_dir(), .log = &f->sink};
+    f->job = (struct export_job){.checkpoint = f->checkpoint,
+                                 .file = f->file,
+                                 .out = test_temp_dir(),
+                                 .log = &f->sink,
+                                 .unreadable = &f->unreadable};
     free(vocab);
     sample_state_destroy(state);
 }
@@ -261,6 +265,10 @@ static void use_small_stem(struct model_config *c) {
     c->small_stem = true;
 }
 
+static void use_tiny(struct model_config *c) {
+    (void)snprintf(c->image_tower, sizeof c->image_tower, "tiny");
+}
+
 static void use_mean(struct model_config *c) {
     c->text_pool = TRANSFORMER_POOL_MEAN;
 }
@@ -288,6 +296,13 @@ TEST(what_a_format_cannot_hold_is_refused) {
     assert_non_null(strstr(err.text, "this run's --stem small"));
     assert_status(export_open_clip(&f.job, &err), STATUS_UNSUPPORTED, err);
     assert_false(there("model.safetensors") || there("open_clip_model.safetensors"));
+    close_fixture(&f);
+    open_fixture(&f, true, use_tiny);
+    assert_status(export_timm(&f.job, &err), STATUS_UNSUPPORTED, err);
+    assert_non_null(strstr(err.text, "timm has no tower of the name tiny"));
+    assert_status(export_open_clip(&f.job, &err), STATUS_UNSUPPORTED, err);
+    assert_ok(export_transformers(&f.job, &err), err);
+    assert_non_null(strstr(f.log, "only text/ is written. image/: timm has no tower"));
     close_fixture(&f);
     open_fixture(&f, true, use_wide);
     assert_status(export_open_clip(&f.job, &err), STATUS_UNSUPPORTED, err);

@@ -14,9 +14,10 @@ TEST(names_have_open_clips_parameter_counts) {
     static const struct {
         const char *name;
         int64_t count;
-    } models[] = {{"ViT-S-32", 63085824},  {"ViT-S-16", 62257536},
-                  {"ViT-B-32", 151277312}, {"ViT-B-16-quickgelu", 149620736},
-                  {"ViT-L-14", 427616512}, {"ViT-B-16-SigLIP", 203155968}};
+    } models[] = {{"ViT-S-32", 63085824},         {"ViT-S-16", 62257536},
+                  {"ViT-B-32", 151277312},        {"ViT-B-16-quickgelu", 149620736},
+                  {"ViT-L-14", 427616512},        {"ViT-B-16-SigLIP", 203155968},
+                  {"ViT-B-16-SigLIP2", 375187968}};
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         char config[OPEN_CLIP_CONFIG_BYTES];
         struct dual_encoder_options o;
