@@ -737,7 +737,7 @@ struct device_options {
                            sees: each rank of a machine may see its own alone; default 0 */
     bool deterministic; /* cuda: only library kernels that give the same bits again; default true */
     bool tf32;     /* cuda: f32 products on tensor cores with 10-bit mantissas; default false */
-    bool autotune; /* cuda: time the kernels of every shape once and use the fastest; default false
+    bool autotune; /* cuda: time the kernels of each shape once and use the fastest; default false
                     */
     const char *plan_cache; /* cuda: folder that stores found plans; NULL: none */
     /* cuda: at DEBUG the cuDNN engine of every shape, at WARN engines that refuse to run; NULL:

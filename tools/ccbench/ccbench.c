@@ -6,8 +6,8 @@
 
 int main(int argc, char **argv) {
     static const struct cli_command commands[] = {
-        {"loader", "the loader's pairs per second, and this machine's limit", ccbench_loader},
-        {"ops", "every operator, compared with a matrix product and a copy", ccbench_ops},
+        {"loader", "pairs per second of the loader, and the machine's limit", ccbench_loader},
+        {"ops", "each operator, compared with a matrix product and a copy", ccbench_ops},
         {"decode", "JPEG decoding alone, in images and MB per second and core", ccbench_decode},
         {"step", "training steps, operator by operator, compared with their convolutions alone",
          ccbench_step},

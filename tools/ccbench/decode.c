@@ -28,7 +28,7 @@ static const struct cli_option rows[] = {
      .default_text = "1", .metavar = "N", .help = "threads, each with its own decoder"},
     {"samples", 0, CLI_U64, CLI_FIELD(struct options, samples), .min = "1", .max = "65536",
      .default_text = "2000", .metavar = "N",
-     .help = "random images to decode, as many as fit into 256 MiB"},
+     .help = "number of random images to decode; limited to 256 MiB in total"},
     {"seconds", 0, CLI_U64, CLI_FIELD(struct options, seconds_ms), .unit = CLI_UNIT_MS,
      .min = "50ms", .max = "1h", .default_text = "8", .metavar = "T",
      .help = "duration of the measurement"},
@@ -40,10 +40,9 @@ static const struct cli_program program = {
     .purpose =
         "measures the decoding of a dataset's JPEGs, in images and bytes per second and core",
     .usage = CLI_TEXTS("DIR [--threads N] [--json]"),
-    .notes = CLI_TEXTS(
-        "MB/s are megabytes of JPEG, to which decoding time is proportional. half and quarter "
-        "decode at that scale; crop decodes the middle half of the image's area at full size "
-        "and skips the rest if the format allows it."),
+    .notes = CLI_TEXTS("MB/s are megabytes of JPEG; decoding time is proportional to them. half "
+                       "and quarter decode at that scale; crop decodes the central half of the "
+                       "image's area at full size and skips the rest if the format allows it."),
     CLI_OPTIONS(rows),
     .arguments = {1, 1},
 };

@@ -61,10 +61,10 @@ static const char *const augments[] = {"none",         "crop",      "paper", "si
 
 static const struct cli_option rows[] = {
     {"data", 0, CLI_LIST, FIELD(data), .metavar = "DIR[:WEIGHT]", .group = "Data",
-     .help = "a dataset and its fraction of the samples"},
+     .help = "dataset and its weight in the mix"},
     {"filter", 0, CLI_STRING, FIELD(filter), .metavar = "LIST",
-     .help = "which samples to use: min-side=N, max-aspect=X, captions=A..B, caption-bytes=A..B, "
-             "label=A..B"},
+     .help = "use only samples that match: min-side=N, max-aspect=X, captions=A..B, "
+             "caption-bytes=A..B, label=A..B"},
     {"order", 0, CLI_STRING, FIELD(order), .metavar = "ORDER", .default_text = "global",
      .help = "sample order: global (full shuffle), sequential, or block:SIZE[:WINDOW] (blocks of "
              "SIZE samples, shuffled within WINDOW blocks, default 16)"},
@@ -75,24 +75,24 @@ static const struct cli_option rows[] = {
      .default_text = "128", .metavar = "N", .group = "Batches",
      .help = "pairs per batch, over all ranks"},
     {"size", 0, CLI_U64, FIELD(size), .min = "8", .max = "2048", .default_text = "256",
-     .metavar = "PX", .help = "size of the delivered images"},
+     .metavar = "PX", .help = "width and height of the delivered images"},
     {"augment", 0, CLI_ENUM, FIELD(augment), .choices = augments, .default_text = "crop",
-     .metavar = "NAME", .help = "augmentation of images; none: only scaled, as eval-squash does"},
+     .metavar = "NAME", .help = "augmentation of images; none: resize only, as eval-squash"},
     {"views", 0, CLI_U64, FIELD(views), .min = "0", .max = "2", .default_text = "0", .metavar = "N",
      .help = "views of each image; 0: two for simclr, one otherwise"},
     {"keep-last", 0, CLI_FLAG, FIELD(keep_last),
      .help =
          "deliver a last batch that is not full; always on for eval-squash, eval-crop and none"},
     {"load", 0, CLI_STRING, FIELD(load), .metavar = "COLUMN,...",
-     .help = "also deliver these attached columns of numbers; the limit does not read them"},
+     .help = "also deliver these attached columns of numbers; not part of the limit"},
     {"ranks", 0, CLI_U64, FIELD(ranks), .min = "1", .max = "65536", .default_text = "1",
-     .metavar = "W", .help = "processes that share each batch"},
+     .metavar = "W", .help = "number of ranks that divide each batch"},
     {"rank", 0, CLI_U64, FIELD(rank), .max = "65535", .default_text = "0", .metavar = "R",
      .help = "0-based rank of this process"},
     {"epochs", 0, CLI_U64, FIELD(epochs), .min = "0", .max = "1000000", .default_text = "0",
      .metavar = "N",
-     .help =
-         "epochs to run; the rest of the first counts as one; 0: one, or as many as --steps needs"},
+     .help = "epochs to run, of which the first may be partial (--from); 0: one, or as many as "
+             "--steps needs"},
     {"steps", 0, CLI_U64, FIELD(steps), .max = "1000000000", .default_text = "0", .metavar = "N",
      .help = "stop after N batches; 0: at the end of the epochs"},
     {"from", 0, CLI_STRING, FIELD(from), .metavar = "EPOCH:STEP", .help = "position to start at"},
@@ -109,9 +109,9 @@ static const struct cli_option rows[] = {
      .default_text = "0", .metavar = "X", .help = "sleep after each batch, like a training step"},
 
     {"digest", 0, CLI_FLAG, FIELD(digest), .group = "Results",
-     .help = "hash everything that is delivered, in order"},
+     .help = "also print a hash of everything delivered, in order"},
     {"no-limit", 0, CLI_FLAG, FIELD(no_limit),
-     .help = "do not measure the limit, which reads the images again"},
+     .help = "do not measure the limit, which has to read the images again"},
     {"dump-ids", 0, CLI_STRING, FIELD(dump_ids), .metavar = "FILE",
      .help = "write one JSON object per batch: epoch, step, rank, ids"},
     {"quarantine", 0, CLI_STRING, FIELD(quarantine), .metavar = "FILE",
@@ -123,26 +123,25 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccbench loader",
-    .purpose = "measures the loader against the rate of its decoding, augmenting and tokenizing "
-               "alone",
+    .purpose = "measures the loader, relative to the rate of decoding, augmentation and "
+               "tokenization alone",
     .usage = CLI_TEXTS("DIR [--json]", "--data DIR:WEIGHT --data DIR:WEIGHT"),
     .examples = CLI_TEXTS("ccbench loader cc3m --threads 8 --steps 200",
                           "ccbench loader cc3m --augment none --digest --json",
                           "ccbench loader --data cc3m:0.7 --data coco:0.3 "
                           "--order block:1024 --from 3:100"),
     .notes = CLI_TEXTS(
-        "The limit is the rate of the same functions over the same samples, called in a loop "
-        "on as many threads, with the images (the first GiB of them) already in memory. Both "
-        "rates are measured from the start of the threads to the last sample. cpu_s and "
-        "limit_cpu_s, the CPU time of all threads, are comparable even while other programs "
-        "run.",
-        "With --digest the threads of the limit hash their results too, so that both sides do "
-        "the same work.",
+        "The limit is the rate of the same functions over the same samples, called in a loop on "
+        "the same number of threads, with up to 1 GiB of images already in memory. Both rates are "
+        "measured from the start of the threads to the last sample. cpu_s and limit_cpu_s, the CPU "
+        "time of all threads, are comparable even if other programs run.",
+        "With --digest the limit's threads also hash their results, so both rates include the same "
+        "work.",
         "The digest is an XXH64 over the delivered pixels, tokens, lengths, labels and ids. It "
         "does not depend on threads, engine or batch size.",
-        "stall_fraction is the fraction of the run that the consumer waited, without the first "
-        "batch. peak_rss_bytes is measured before the limit runs; rss_bytes lists the memory "
-        "in use after every rss_batches batches."),
+        "stall_fraction is the fraction of the run during which the consumer waited, without the "
+        "first batch. peak_rss_bytes is measured before the limit; rss_bytes lists the memory in "
+        "use after every rss_batches batches."),
     CLI_OPTIONS(rows),
     .arguments = {0, LOADER_MAX_SOURCES},
 };

@@ -39,39 +39,38 @@ static const struct cli_option rows[] = {
     {"threads", 't', CLI_U64, CLI_FIELD(struct options, threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N", .help = "threads; 0: all CPUs of the process"},
     {"type", 0, CLI_ENUM, CLI_FIELD(struct options, type), .default_text = "f32",
-     .choices = type_names, .metavar = "TYPE", .help = "type of activations"},
+     .choices = type_names, .metavar = "TYPE", .help = "data type of activations"},
     {"only", 0, CLI_STRING, CLI_FIELD(struct options, only), .metavar = "OP",
-     .help = "only ops whose name begins with this"},
+     .help = "only operators whose name begins with OP"},
     {"sizes", 0, CLI_ENUM, CLI_FIELD(struct options, sizes), .default_text = "auto",
      .choices = size_names, .metavar = "SET",
-     .help =
-         "small: shapes for training on a CPU; large: those of ResNet-50 and DistilBERT at "
-         "224 px and 32 tokens, much larger than a GPU's cache; auto: small on cpu and cpu-ref"},
+     .help = "set of shapes. small: of training on a CPU; large: of ResNet-50 and DistilBERT at "
+             "224 px and 32 tokens, much larger than a GPU's cache; auto: small on cpu and "
+             "cpu-ref, else large"},
     {"autotune", 0, CLI_FLAG, CLI_FIELD(struct options, autotune),
-     .help = "cuda: time the kernels of every shape once and use the fastest"},
+     .help = "cuda: time the kernels of each shape once and use the fastest"},
     {"plan-cache", 0, CLI_STRING, CLI_FIELD(struct options, plan_cache), .metavar = "DIR",
-     .help = "cuda: store the chosen kernels in DIR and read them from there"},
+     .help = "cuda: folder in which the chosen kernels are stored and looked up"},
     {"seconds", 0, CLI_U64, CLI_FIELD(struct options, seconds_ms), .unit = CLI_UNIT_MS,
      .min = "1ms", .max = "1min", .default_text = "300ms", .metavar = "T",
-     .help = "duration of the measurement of each shape"},
+     .help = "duration of the measurement per shape"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object on one line"},
 };
 
 static const struct cli_program program = {
     .name = "ccbench ops",
-    .purpose = "measures every operator at the shapes of training, and a matrix product and a copy "
-               "to compare with",
+    .purpose = "measures each operator at the shapes of training, with a matrix product and a copy "
+               "for comparison",
     .usage = CLI_TEXTS("[--device NAME] [--type f32|bf16] [--only OP] [--json]"),
     .examples = CLI_TEXTS("ccbench ops --only conv_bn --threads 2",
                           "ccbench ops --type bf16 --json",
                           "ccbench ops --device cuda --type bf16 --autotune"),
     .notes = CLI_TEXTS(
-        "GFLOP/s count a multiplication and an addition as two; GB/s count every operand once. "
-        "of_matmul and of_copy are fractions of the rates of a square product of 1536 and of a "
-        "copy of 64 MiB "
-        "(large sizes: 8192 and 1 GiB) of rows of 4 KB in random order, in the same run. Times "
-        "are medians, and mean little if other programs run. On a GPU, calls follow each other "
-        "for at least a millisecond with one wait at the end."),
+        "GFLOP/s count a multiplication and an addition as two operations; GB/s count each operand "
+        "once. of_matmul and of_copy are fractions of two rates measured in the same run: a matrix "
+        "product of size 1536, and a copy of 64 MiB in rows of 4 KB in random order (large: 8192 "
+        "and 1 GiB). Times are medians; they are not meaningful while other programs run. On a "
+        "GPU, calls are queued for at least a millisecond, with one wait at the end."),
     CLI_OPTIONS(rows),
 };
 

@@ -30,9 +30,10 @@ static const char *const switch_choices[] = {"on", "off", NULL};
 
 static const struct cli_option rows[] = {
     {"tower", 0, CLI_ENUM, FIELD(tower), .default_text = "both", .choices = tower_choices,
-     .metavar = "WHAT", .help = "the whole model with its loss, or only one tower"},
+     .metavar = "WHAT",
+     .help = "the part of the model to measure: both towers with the loss, or only one tower"},
     {"model", 0, CLI_STRING, FIELD(model), .metavar = "MODEL",
-     .help = "a model of open_clip instead of both towers, as in ccstream-train"},
+     .help = "open_clip model instead of both towers, as in ccstream-train"},
     {"image-tower", 0, CLI_STRING, FIELD(image_tower), .default_text = "resnet50",
      .metavar = "NAME", .help = "tiny, resnet10t, resnet18, resnet34 or resnet50"},
     {"text-tower", 0, CLI_STRING, FIELD(text_tower), .default_text = "distil", .metavar = "NAME",
@@ -48,8 +49,8 @@ static const struct cli_option rows[] = {
      .help = "pairs per forward pass of the towers; 0: the batch; with --tower both"},
     {"tokens", 0, CLI_U64, FIELD(tokens), .min = "2", .max = "512", .default_text = "32",
      .metavar = "N",
-     .help = "tokens of the longest caption; lengths are between a third and all of them"},
-    {"full", 0, CLI_FLAG, FIELD(full), .help = "every caption has all tokens"},
+     .help = "tokens of the longest caption; lengths vary from a third of it up to N"},
+    {"full", 0, CLI_FLAG, FIELD(full), .help = "give every caption the full number of tokens"},
     {"vocab", 0, CLI_U64, FIELD(vocab), .min = "2", .max = "1000000", .default_text = "30522",
      .metavar = "N", .help = "vocabulary size"},
     {"padding", 0, CLI_ENUM, FIELD(padding), .alias = "captions", .default_text = "none",
@@ -59,33 +60,35 @@ static const struct cli_option rows[] = {
      .word_value = "-1", .default_text = "auto", .metavar = "P",
      .help = "dropout of the text tower; auto: the model's own, 0 with --model, else 0.1"},
     {"loss", 0, CLI_STRING, FIELD(loss), .default_text = "clip", .metavar = "NAME",
-     .help = "as in ccstream-train, with its defaults; emc2 with --emc2-off-batch skip"},
+     .help = "loss, with the defaults of ccstream-train, but emc2 with --emc2-off-batch skip"},
     {"data", 0, CLI_STRING, FIELD(data), .metavar = "DIR",
-     .help = "dataset for the loader: random crops, token ids below --vocab; without it, pairs are "
-             "generated once"},
+     .help = "feed batches from this dataset through the loader, with random crops and token ids "
+             "below --vocab; without it, one generated batch is repeated"},
     {"state-memory", 0, CLI_ENUM, FIELD(state), .alias = "state", .default_text = "auto",
      .choices = state_choices, .metavar = "PLACE",
      .help = "where per-sample state is stored, as in ccstream-train"},
     {"cuda-graph", 0, CLI_ENUM, FIELD(cuda_graph), .default_text = "on", .choices = switch_choices,
      .metavar = "ON",
-     .help = "cuda: on: capture a step shape as a CUDA graph and replay it; off: op by op"},
+     .help =
+         "cuda. on: capture each step shape as a CUDA graph and replay it; off: launch op by op"},
     {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N", .help = "decoding threads; 0: one per CPU"},
     {"precision", 0, CLI_ENUM, FIELD(precision), .default_text = "f32",
-     .choices = precision_choices, .metavar = "TYPE", .help = "f32 or bf16"},
+     .choices = precision_choices, .metavar = "TYPE",
+     .help = "data type of activations and weights"},
     {"device", 0, CLI_STRING, FIELD(device), .default_text = "cpu", .metavar = "NAME",
      .help = "as in ccstream-train"},
     {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
      .metavar = "N", .help = "compute threads; 0: all CPUs"},
     {"autotune", 0, CLI_FLAG, FIELD(autotune),
-     .help = "cuda: time the kernels of every shape once and use the fastest"},
+     .help = "cuda: time the kernels of each shape once and use the fastest"},
     {"plan-cache", 0, CLI_STRING, FIELD(plan_cache), .metavar = "DIR",
-     .help = "cuda: store the chosen kernels in DIR and read them from there"},
+     .help = "cuda: folder in which the chosen kernels are stored and looked up"},
     {"machine", 0, CLI_ENUM, FIELD(machine), .default_text = "on", .choices = switch_choices,
      .metavar = "ON",
-     .help = "also measure a matrix product and a copy, which use up to 2 GiB of memory"},
+     .help = "also measure a matrix product and a copy, which need up to 2 GiB of memory"},
     {"steps", 's', CLI_U64, FIELD(steps), .min = "1", .max = "1000", .default_text = "5",
-     .metavar = "N", .help = "steps to measure, after two that are not measured"},
+     .metavar = "N", .help = "steps to measure, after two warmup steps"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object on one line"},
 };
 
@@ -99,23 +102,22 @@ static const struct cli_program program = {
                           "--data cc3m --steps 100"),
     .notes = CLI_TEXTS(
         "Rates are those of the median step; step_cpu_ms is its CPU time. gflops counts the "
-        "arithmetic of convolutions, "
-        "matrix products and attention that was done, without the padding that packed captions "
-        "omit. The table shows one step with a wait after every operator; GB/s count every "
-        "operand once. matmul and copy are a square product and a copy in the same run. "
-        "conv_only is the image tower's convolutions alone, forward and backward, in the same "
-        "run; its ratio is their fraction of the step.",
-        "On cuda, steps follow each other without a wait while the next batch is copied, and "
-        "the rate is that of runs of --steps steps. launches counts those of a captured step "
-        "with its copies and fills; eager_launches those of a step op by op, where a product "
-        "or a convolution of a library counts as one, with the copies of ids, rates and "
-        "report. "
-        "idle_fraction is how long, by the device's events, its queue of kernels waited for "
-        "the host or a copy. planned_bytes is the memory of model, loss and state, "
-        "scratch_bytes that of the device, used_bytes all memory in use there by any program.",
-        "With --data the rate is that of all steps together, including waits for the loader; "
-        "stall_fraction is their fraction. It is compared with the rate for one repeated batch "
-        "while the loader is idle; fed_ratio is the first divided by the second."),
+        "arithmetic of convolutions, matrix products and attention, without padding of packed "
+        "captions. The table shows one step with a wait after each operator; GB/s count each "
+        "operand once. matmul and copy are a square matrix product and a copy, measured in the "
+        "same run. conv_only is the time of the image tower's convolutions alone, forward and "
+        "backward, in the same run; its ratio is their fraction of the step.",
+        "On cuda, steps are queued without waiting while the next batch is copied, and the rate is "
+        "that of sequences of --steps steps. launches counts the launches of a captured step, "
+        "including copies and fills. eager_launches counts those of a step op by op, including the "
+        "copies of ids, rates and report; a library's matrix product or convolution counts as one. "
+        "idle_fraction is the fraction of time, measured by device events, in which the kernel "
+        "queue waited for the host or a copy. planned_bytes is the memory of model, loss and "
+        "state, scratch_bytes the device's workspace, used_bytes all memory in use on the device "
+        "by any program.",
+        "With --data the rate is that of all steps, including waits for the loader; stall_fraction "
+        "is the fraction of time spent in these waits. fed_ratio is this rate divided by the rate "
+        "for one repeated batch while the loader is idle."),
     CLI_OPTIONS(rows),
 };
 

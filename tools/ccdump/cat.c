@@ -28,7 +28,7 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "FILE",
-     .help = "write to this file, which appears when it is complete, instead of standard output"},
+     .help = "write to this file instead of standard output; it appears once complete"},
     OUTPUT_FORCE_ROW(struct options, force),
     CLI_ONLY_DATA_ROW(struct options, only),
     {"image", 0, CLI_FLAG, CLI_FIELD(struct options, image),
@@ -38,19 +38,19 @@ static const struct cli_option rows[] = {
     {"json-text", 0, CLI_FLAG, CLI_FIELD(struct options, json_text),
      .help = "only the metadata, one line per sample"},
     {"columns", 0, CLI_FLAG, CLI_FIELD(struct options, columns),
-     .help = "only the values of attached columns: one JSON object per line, with id and columns; "
-             "all numbers of vectors"},
+     .help = "only the values of attached columns: one JSON object per line with id and columns; "
+             "vectors in full"},
     {"thumbnail", 0, CLI_U64, CLI_FIELD(struct options, thumbnail), .max = "4096",
      .default_text = "0", .metavar = "N",
-     .help = "only one JSON object per line: id, captions, and the image as a data: URI, a JPEG of "
-             "at most N pixels a side; 0: off"},
+     .help = "one JSON object per line instead: id, captions, and the image as a data: URI, a JPEG "
+             "of at most N x N pixels; 0: off"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress",
      .group = "Messages"},
 };
 
 static const struct cli_program program = {
     .name = "ccdump cat",
-    .purpose = "writes samples as a plain tar, or a part of them",
+    .purpose = "writes samples as a plain tar, or parts of samples",
     .usage =
         CLI_TEXTS("DIR|SHARD|TAR [-o FILE] [--id N | --from ID --count N]",
                   "DIR|SHARD|TAR --id N --image|--caption|--json-text|--columns|--thumbnail N"),
@@ -60,8 +60,8 @@ static const struct cli_program program = {
     .examples =
         CLI_TEXTS("ccdump cat cc3m | tar -tv | head", "ccdump cat cc3m --id 12 --image >12.jpg"),
     .notes = CLI_TEXTS(
-        "For each sample, in the order of ids, the tar has KEY.txt (more captions: KEY.1.txt, "
-        "...), KEY.json and the image. A repeated key gets the id appended. Rows of a plain tar "
+        "For each sample, in id order, the tar contains KEY.txt (further captions: KEY.1.txt, "
+        "...), KEY.json and the image. The id is appended to a repeated key. Rows of a plain tar "
         "without an image are omitted and counted on stderr.")};
 
 struct cat {

@@ -47,8 +47,8 @@ static const struct cli_program program = {
         "are connected components, so two members may differ in more than BITS.",
         "Photographs within 4 bits are mostly resized or recompressed copies; blank images all "
         "match each other. Check before removing.",
-        "Memory: 40 bytes per sample. --phash reads every sample; the more BITS, the longer it "
-        "compares.",
+        "Memory: 40 bytes per sample. --phash reads every sample; comparing takes longer with more "
+        "BITS.",
         "The exit code is 0 if a group was found and 66 if none was."),
 };
 

@@ -25,9 +25,9 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "DIR", .required = true,
-     .help = "the folder; created if it is missing"},
+     .help = "output folder; created if missing"},
     {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct options, overwrite), .alias = "force",
-     .help = "replace existing files that have other bytes"},
+     .help = "replace existing files with different content"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "the result as one JSON object"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet), .help = "no progress, no summary"},
 };
@@ -42,10 +42,10 @@ static const struct cli_program program = {
     .examples =
         CLI_TEXTS("ccdump extract cc3m -o some --id 5,100-199", "ccdump extract 00000.tar -o all"),
     .notes = CLI_TEXTS(
-        "Names are the keys with dots, slashes and unprintable characters replaced; a repeated key "
-        "gets the id appended. So no two samples share a name, and nothing is written outside the "
-        "folder. More captions are KEY.1.txt, KEY.2.txt, ... An interrupted run resumes when it is "
-        "started again: files with the same bytes are kept.")};
+        "File names are the keys, with dots, slashes and unprintable characters replaced, and the "
+        "id appended to a repeated key. So no two samples share a name, and nothing is written "
+        "outside the folder. Further captions are KEY.1.txt, KEY.2.txt, ... To resume an "
+        "interrupted command, run it again: identical files are kept.")};
 
 struct extract {
     const struct options *options;

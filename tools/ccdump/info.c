@@ -16,7 +16,7 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json),
-     .help = "one JSON object per argument and line"},
+     .help = "one JSON object per argument, one per line"},
     CLI_REMOTE_ROWS(struct options, remote),
 };
 
@@ -27,8 +27,8 @@ static const struct cli_program program = {
     CLI_OPTIONS(rows),
     .arguments = {1, CLI_MAX_ARGUMENTS},
     .examples = CLI_TEXTS("ccdump info cc3m cc12m --json | jq .samples", "ccdump info 00000.tar"),
-    .notes = CLI_TEXTS("A plain tar has no index and is read whole. Its fingerprint is "
-                       "that of a dataset of its usable rows, with row numbers as ids."),
+    .notes = CLI_TEXTS("A plain tar has no index and is read completely. Its fingerprint is that "
+                       "of a dataset of its usable rows with row numbers as ids."),
 };
 
 /* The same facts for every kind. */

@@ -41,8 +41,8 @@ static const struct cli_program program = {
                           "ccdump ls cc3m --json | jq -r '.captions[0]'",
                           "ccdump ls 00000.tar",
                           "ccdump ls hf://datasets/OWNER/NAME/00000.tar --count 20"),
-    .notes = CLI_TEXTS("Lines are truncated to the width of the terminal (or COLUMNS), "
-                       "and not truncated when the output is no terminal."),
+    .notes = CLI_TEXTS("Lines are truncated to the width of the terminal (or COLUMNS); output to a "
+                       "file or pipe is not truncated."),
 };
 
 static enum status list_samples(const struct options *o, struct input *in, struct error *err) {

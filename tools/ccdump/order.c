@@ -26,10 +26,10 @@ static const struct cli_option rows[] = {
     {"step", 's', CLI_U64, FIELD(step), .default_text = "0", .metavar = "T",
      .help = "0-based step of the run"},
     {"world", 0, CLI_U64, FIELD(world), .default_text = "1", .min = "1", .max = "65536",
-     .metavar = "W", .help = "also show which of W ranks has each row"},
+     .metavar = "W", .help = "also show each row's rank, if the run had W ranks"},
     {"loss", 0, CLI_FLAG, FIELD(loss),
-     .help = "also show each row's loss and weight, whose mean is the logged loss; trains again "
-             "from the checkpoint before the step"},
+     .help = "also show each row's loss (the mean is the logged loss) and weight; retrains from "
+             "the checkpoint before the step"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object per row"},
     {"seed", 0, CLI_U64, FIELD(seed), .default_text = "0", .metavar = "N",
      .help = "random seed of the order", .group = "For datasets (a run records these)"},
@@ -38,7 +38,8 @@ static const struct cli_option rows[] = {
     {"order", 0, CLI_STRING, FIELD(order), .default_text = "global", .metavar = "KIND",
      .help = "global, sequential, block:SIZE or block:SIZE:WINDOW"},
     {"positives", 0, CLI_U64, FIELD(positives), .default_text = "1", .min = "1", .max = "8",
-     .metavar = "M", .help = "consecutive rows that are one sample; divides --batch-size"},
+     .metavar = "M",
+     .help = "number of consecutive rows that are the same sample; must divide --batch-size"},
     CLI_REMOTE_ROWS(struct options, remote),
     CLI_RUN_DATA_ROW(struct options, data),
 };
@@ -55,19 +56,18 @@ static const struct cli_program program = {
                           "ccdump order cc3m --seed 1 --batch-size 512 --step 1000 --json"),
     .notes = CLI_TEXTS(
         "The order is computed from seed, batch size and dataset, whether or not the run has "
-        "reached the step. For a run, its recorded seed, batch size, datasets and order are "
-        "used, and the dataset as it was in the step, if it has changed since by appending or "
-        "removing; samples that were removed since are marked. Where the dataset does not record "
-        "what it was, as before a subset, the step is refused (exit code 65). A number that two "
-        "steps have, because an epoch began again with fewer samples, is that of the later one. "
-        "Replacements of corrupt samples at load time are not shown, except with --loss.",
-        "--loss: the run is trained in memory from its newest checkpoint before the step, or from "
-        "its beginning, which takes as long as the steps took. RUN is not changed. A row's loss is "
-        "what its image and its text are anchors of, times its weight; for losses with moving "
-        "averages it is part of the surrogate that is logged as loss, and may be below 0. If the "
-        "mean differs from the logged loss by more than 1e-6, as on another machine, with "
-        "another number of threads, or with a loss that a GPU computed, the rows are shown and "
-        "the exit code is 65."),
+        "reached the step. For a run, its recorded seed, batch size, datasets and order are used. "
+        "If samples were appended or removed since the step, the dataset's state at that step is "
+        "used, and removed samples are marked. If that state is not recorded, as for steps before "
+        "a subset, the exit code is 65. If a restarted epoch has reused a step number, the later "
+        "step is shown. Replacements of corrupt samples at load time are not shown, except with "
+        "--loss.",
+        "--loss retrains in memory from the newest checkpoint before the step, or from the start, "
+        "which takes as long as those steps took. RUN is not modified. A row's loss is the sum of "
+        "the terms whose anchor is its image or its text, times its weight. For losses with moving "
+        "averages it is a term of the surrogate that is logged as loss, and may be negative. If "
+        "the mean differs from the logged loss by more than 1e-6 (another machine, another number "
+        "of threads, a loss computed on a GPU), the rows are shown and the exit code is 65."),
 };
 
 /* What is shown. */

@@ -37,20 +37,20 @@ static const char *const titles[][2] = {{"most popular", "largest u"},
 static const struct cli_option rows[] = {
     {"side", 0, CLI_ENUM, CLI_FIELD(struct options, side), .choices = side_choices,
      .default_text = "text", .metavar = "NAME",
-     .help = "popularity of captions or of images as candidates"},
+     .help = "candidates whose popularity is shown: captions or images"},
     {"by", 0, CLI_ENUM, CLI_FIELD(struct options, by), .choices = by_choices,
      .default_text = "zeta", .metavar = "NAME",
-     .help = "log_u: rank by the log of the moving-average estimate u instead, of any global loss; "
-             "the larger, the harder the sample"},
+     .help = "value to rank by. zeta: learned popularity (nuclr); log_u: log of the moving-average "
+             "estimate u, for every loss with moving averages; the larger, the harder the sample"},
     {"top", 'n', CLI_U64, CLI_FIELD(struct options, top), .min = "1", .max = "1000",
-     .default_text = "12", .metavar = "N", .help = "number of largest and of smallest ones"},
+     .default_text = "12", .metavar = "N", .help = "number of samples at each end of the ranking"},
     {"pair", 0, CLI_U64, CLI_FIELD(struct options, pair), .min = "1", .max = "8",
      .default_text = "1", .metavar = "N",
-     .help = "popularity of every sample's pair N, for a run with --positives"},
+     .help = "with a run that used --positives: use each sample's pair N"},
     {"tau", 0, CLI_DOUBLE, CLI_FIELD(struct options, tau), .min = "0", .max = "100",
      .default_text = "0", .metavar = "X", .help = "temperature; 0: the run's"},
     {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
-     .help = "also write a page with the images, in one file"},
+     .help = "also write a self-contained HTML page with the images"},
     OUTPUT_FORCE_ROW(struct options, force),
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "JSON lines"},
     CLI_ONLY_DATA_ROW(struct options, only),
@@ -65,11 +65,10 @@ static const struct cli_program program = {
     CLI_OPTIONS(rows),
     .arguments = {2, 1 + LOADER_MAX_SOURCES},
     .examples = CLI_TEXTS("ccdump popularity runs/a cc3m --html popularity.html"),
-    .notes =
-        CLI_TEXTS("The checkpoint must be from a run of nuclr on DIR, or on a mix "
-                  "that contains DIR. Several DIRs of a mix are ranked together. "
-                  "Ids are those of the dataset. Unvisited samples are omitted. --by log_u is for "
-                  "every loss with moving averages."),
+    .notes = CLI_TEXTS(
+        "The checkpoint must be from a run of nuclr (with --by log_u: of any loss with moving "
+        "averages) on DIR, or on a mix that contains DIR. Several DIRs of a mix are ranked "
+        "together. Ids are those of the dataset. Unvisited samples are omitted."),
 };
 
 struct ranked {

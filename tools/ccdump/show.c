@@ -22,18 +22,18 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"id", 0, CLI_U64, CLI_FIELD(struct options, id), .default_text = "0", .metavar = "ID",
-     .help = "sample id; alternative to a second argument"},
+     .help = "sample id, instead of a second argument"},
     {"position", 0, CLI_U64, CLI_FIELD(struct options, position), .default_text = "0",
      .metavar = "N", .help = "position in the order of ids"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object"},
     {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
-     .help = "write a page with image, captions, metadata and index fields, in one file"},
+     .help = "write a self-contained HTML page with image, captions, metadata and index fields"},
     {"count", 0, CLI_U64, CLI_FIELD(struct options, count), .min = "1", .max = "100",
      .default_text = "1", .metavar = "N",
      .help = "with --html: number of samples, starting with the chosen one"},
     {"image", 0, CLI_STRING, CLI_FIELD(struct options, image), .metavar = "FILE",
-     .help = "write the image file's exact bytes to this file, or to standard output for '-'; with "
-             "--json print the object too"},
+     .help = "write the unchanged image file to this path, or with '-' to standard output; with "
+             "--json also print the object"},
     OUTPUT_FORCE_ROW(struct options, force),
     CLI_REMOTE_ROWS(struct options, remote),
 };

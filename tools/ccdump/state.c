@@ -25,18 +25,19 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccdump state",
-    .purpose = "shows a checkpoint's per-sample state: visited count, min, mean, max, "
-               "standard deviation and a histogram of each column",
+    .purpose = "shows a checkpoint's per-sample state: visited count, min, mean, max, standard "
+               "deviation and histogram of each column",
     .usage = CLI_TEXTS("CHECKPOINT [--json]"),
     CLI_OPTIONS(rows),
     .arguments = {1, 1},
     .examples = CLI_TEXTS("ccdump state runs/a"),
-    .notes = CLI_TEXTS(
-        "CHECKPOINT is a file, or a run directory (its newest checkpoint is used). A sample is "
-        "visited in a column once a step has written its entry. With --text-state caption the "
-        "columns of texts have an entry for each caption. at_min and at_max count the entries that "
-        "are exactly the smallest and the largest: many of them mean a bound. A checkpoint with a "
-        "number that is not finite, in its weights too, is refused: exit code 65."),
+    .notes =
+        CLI_TEXTS("CHECKPOINT is a file, or a run directory (its newest checkpoint is used). A "
+                  "sample counts as visited in a column once a step has written its entry. With "
+                  "--text-state caption, text columns have one entry per caption. at_min and "
+                  "at_max count the entries equal to the minimum and to the maximum; large counts "
+                  "indicate that values are clipped at a bound. A checkpoint with a number that is "
+                  "not finite, also in its weights, is refused (exit code 65)."),
 };
 
 /* One column and its histogram: bins of equal width from the smallest value to the largest. */

@@ -17,7 +17,7 @@ static const struct cli_option rows[] = {
      .default_text = "12", .metavar = "N", .help = "approximate number of bins per histogram"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct stats_options, json), .help = "one JSON object"},
     {"html", 0, CLI_STRING, CLI_FIELD(struct stats_options, html), .metavar = "FILE",
-     .help = "also write a page with the histograms and a contact sheet, in one file"},
+     .help = "also write a self-contained HTML page with the histograms and a contact sheet"},
     OUTPUT_FORCE_ROW(struct stats_options, force),
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct stats_options, quiet), .help = "no progress"},
 };
@@ -34,11 +34,10 @@ static const struct cli_program program = {
     .examples = CLI_TEXTS("ccdump stats cc3m",
                           "ccdump stats cc3m --json | jq .short_side.median",
                           "ccdump stats cc3m --html cc3m.html"),
-    .notes = CLI_TEXTS(
-        "The first and the last bin also count outliers. Aspect is width divided by height. The "
-        "histograms of sizes omit images of unknown size. In a plain tar every row with an image "
-        "counts, with or without a caption. 'ccdump find --hash' lists the images of "
-        "largest_hash, 'ccdump verify' explains problems.")};
+    .notes = CLI_TEXTS("The first and the last bin also count outliers. Aspect is width divided by "
+                       "height. Size histograms omit images of unknown size. In a plain tar every "
+                       "row with an image counts, with or without a caption. 'ccdump find --hash' "
+                       "lists the images of largest_hash; 'ccdump verify' explains problems.")};
 
 const char *const stats_names[STATS_MEASURES] = {
     [WIDTH] = "width",

@@ -21,17 +21,16 @@
 
 static const struct cli_option rows[] = {
     {"decode", 0, CLI_FLAG, CLI_FIELD(struct verify_options, decode),
-     .help = "decode every image too, and compare its format and size with the index (images of a "
+     .help = "also decode every image and compare its format and size with the index (images of a "
              "plain tar are always decoded)"},
     {"sha256", 0, CLI_FLAG, CLI_FIELD(struct verify_options, sha256),
      .help =
-         "print the dataset's SHA-256, which 'ccpack seal' prints too, to compare with a published "
-         "one"},
+         "print the dataset's SHA-256, as 'ccpack seal' does, for comparison with a published one"},
     {"seal", 0, CLI_STRING, CLI_FIELD(struct verify_options, seal), .metavar = "FILE",
-     .help = "compare the dataset's files with the SHA-256 of each in this file of 'ccpack seal'"},
+     .help = "compare each file of the dataset with its SHA-256 in FILE, written by 'ccpack seal'"},
     {"jobs", 'j', CLI_U64, CLI_FIELD(struct verify_options, jobs), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N",
-     .help = "threads, each checking its own shards; 0: one per processor"},
+     .help = "worker threads; each checks its own shards; 0: one per CPU"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct verify_options, json),
      .help = "one JSON object per fault, and one for the result"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct verify_options, quiet), .help = "no progress"},
@@ -47,17 +46,15 @@ static const struct cli_program program = {
     .arguments = {1, CLI_MAX_ARGUMENTS},
     .examples = CLI_TEXTS("ccdump verify cc3m", "ccdump verify cc3m --decode --json"),
     .notes = CLI_TEXTS(
-        "Each fault is one line with shard, sample id, byte and what is wrong, in the order of the "
-        "shards. The exit code is 0 without faults and 65 with faults.",
+        "Each fault is printed on one line with shard, sample id, byte position and description, "
+        "in shard order. The exit code is 0 without faults and 65 with faults.",
         "In a dataset, shards are checked against the manifest; a single shard is checked only "
         "against its own index and checksums.",
-        "The checksums are XXH64: they find damage, not a forgery, for which there are --sha256 "
-        "and "
-        "--seal.",
-        "A shard in the directory that dataset.json does not list is mentioned, and is no fault.",
-        "In a dataset, the tokenizer is checked against the manifest too, and every row of a "
-        "tokens.cct made with it against its checksum, and every row of the columns that were "
-        "attached.")};
+        "The checksums are XXH64, which detect damage but not forgery; use --sha256 or --seal for "
+        "that.",
+        "A shard that dataset.json does not list is reported, but is not a fault.",
+        "In a dataset, the tokenizer is checked against the manifest, and every row of tokens.cct "
+        "and of attached columns against its checksum.")};
 
 enum status verify_fault_line(struct byte_buffer *out,
                               const struct verify_options *o,

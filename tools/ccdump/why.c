@@ -31,15 +31,15 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"near", 'n', CLI_U64, FIELD(near), .min = "0", .max = "100", .default_text = "5",
-     .metavar = "N", .help = "neighbours of each kind"},
+     .metavar = "N", .help = "number of neighbours of each kind"},
     {"encode", 0, CLI_U64, FIELD(encode), .min = "0", .max = "1000000000", .default_text = "5000",
      .metavar = "N",
-     .help = "find neighbours by embedding in a dataset of up to N samples: all of it is encoded "
-             "by the run's model, on the CPU; 0: off"},
+     .help = "find neighbours by embedding if the dataset has at most N samples; the run's model "
+             "encodes all of them on the CPU; 0: off"},
     {"image", 0, CLI_STRING, FIELD(image), .metavar = "FILE",
-     .help = "also write the image file's exact bytes to this file"},
+     .help = "also write the unchanged image file to this path"},
     {"html", 0, CLI_STRING, FIELD(html), .metavar = "FILE",
-     .help = "also write a page with the images, in one file"},
+     .help = "also write a self-contained HTML page with the images"},
     OUTPUT_FORCE_ROW(struct options, force),
     {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object"},
     CLI_REMOTE_ROWS(struct options, remote),
@@ -54,11 +54,10 @@ static const struct cli_program program = {
     .arguments = {3, 3},
     .examples = CLI_TEXTS("ccdump why runs/a cc3m 12", "ccdump why runs/a cc3m 12 --html 12.html"),
     .notes = CLI_TEXTS(
-        "Steps are 0-based and computed from the recorded options and the dataset; "
-        "replacements of corrupt samples are not shown. With --pair-noise a sample may have "
-        "been trained with the captions of another.",
-        "Neighbours by embedding are the images and captions with the largest cosine "
-        "similarity to the image."),
+        "Steps are 0-based and computed from the recorded options and the dataset; replacements of "
+        "corrupt samples are not shown. With --pair-noise a sample may have been trained with "
+        "another sample's captions.",
+        "Neighbours by embedding are the images and captions most similar to the image (cosine)."),
 };
 
 /* ---- neighbours ------------------------------------------------------------------------------ */

@@ -33,12 +33,12 @@ static const struct cli_option fetch_rows[] = {
      .help = "resume an interrupted run with the same options and list; completed rows are not "
              "requested again. Start one if DIR is empty"},
     {"retry", 0, CLI_STRING, FIELD(fetch.retry), .metavar = "REASON,...",
-     .help = "request rows again that failed before: failed (all of them), excluded, 4xx, 5xx, "
-             "http-429, timeout, dns, ...; those that succeed are added to the dataset under their "
-             "ids"},
+     .help = "request rows again that failed for these reasons: failed (any reason), excluded, "
+             "4xx, 5xx, http-429, timeout, dns, ...; rows that now succeed are added to the "
+             "dataset under their ids"},
     {"append", 0, CLI_FLAG, FIELD(base.pack.append),
-     .help = "add the rows of LIST, another list, to the dataset in DIR; rows with a URL that its "
-             "ledger has are skipped; ids follow those that are there"},
+     .help = "add the rows of another LIST to the dataset in DIR. Rows whose URL is in the ledger "
+             "are skipped; new ids continue after the existing ones"},
     {"overwrite", 0, CLI_FLAG, FIELD(base.pack.overwrite), .alias = "force",
      .help = "replace the dataset in DIR and its ledger"},
     {"columns", 0, CLI_STRING, FIELD(base.pack.columns), .metavar = "NAME,...",
@@ -46,15 +46,15 @@ static const struct cli_option fetch_rows[] = {
     {"delimiter", 0, CLI_STRING, FIELD(base.pack.delimiter), .metavar = "CHAR",
      .help = "field separator: ',', ';', '|', 'tab' or another character [default: by content]"},
     {"caption-column", 0, CLI_LIST, FIELD(base.captions), .metavar = "NAME,...",
-     .help = "columns of captions, by name or 1-based number; several give a sample several "
-             "captions; may be repeated [default: the first of caption, captions, text, title, "
+     .help = "caption columns, by name or 1-based number; with several, a sample has several "
+             "captions [default: the first of caption, captions, text, title, "
              "sentence, description, comment]"},
     {"url-column", 0, CLI_STRING, FIELD(base.pack.image_column), .alias = "image-column",
      .metavar = "NAME",
      .help = "URL column, by name or 1-based number [default: the first of url, image_url, "
              "coco_url, link, Image Path, ..., or the one with URLs]"},
     {"keep-columns", 0, CLI_STRING, FIELD(base.pack.keep_columns), .metavar = "NAME,...|none",
-     .help = "columns that become a sample's metadata [default: all that are not used otherwise]"},
+     .help = "columns that become a sample's metadata [default: all columns without another use]"},
     {"connections", 'c', CLI_U64, FIELD(fetch.http.max_connections), .min = "1", .max = "4096",
      .default_text = "256", .metavar = "N", .help = "concurrent requests in total",
      .group = "Network"},
@@ -83,12 +83,12 @@ static const struct cli_option fetch_rows[] = {
      .help = "maximum image size; larger downloads are aborted"},
     {"verify", 0, CLI_ENUM, FIELD(verify), .choices = verify_names, .default_text = "none",
      .metavar = "HOW",
-     .help = "sha256: only images whose bytes have the SHA-256 in the list's column of that name; "
-             "others fail as 'sha256'"},
+     .help = "sha256: accept only images whose SHA-256 equals the list's column 'sha256'; others "
+             "fail with reason 'sha256'"},
     {"resolver", 0, CLI_STRING, FIELD(fetch.http.resolvers), .metavar = "URL,...",
-     .help = "who looks names up instead of the system: servers of DNS over HTTPS, such as "
-             "https://dns.example/dns-query, which share the hosts; or IP addresses of name "
-             "servers, where libcurl has c-ares (Debian's does not)"},
+     .help = "DNS servers to use instead of the system's: DNS-over-HTTPS URLs such as "
+             "https://dns.example/dns-query (hosts are spread over them), or IP addresses if "
+             "libcurl has c-ares (Debian's lacks it)"},
     {"contact", 0, CLI_STRING, FIELD(contact), .metavar = "TEXT",
      .help = "contact address or URL for site owners, sent in the user agent",
      .group = "Politeness"},
@@ -99,8 +99,8 @@ static const struct cli_option fetch_rows[] = {
      .help = "file of hosts (including subdomains), URLs and image hashes (as in the ledger) not "
              "to fetch, one per line"},
     {"allow-private", 0, CLI_FLAG, FIELD(fetch.http.allow_private),
-     .help = "also connect to private, loopback and link-local addresses; a list from elsewhere "
-             "could then read servers of your own network"},
+     .help = "also connect to private, loopback and link-local addresses; an untrusted list could "
+             "then reach servers of your own network"},
     {"ca-file", 0, CLI_STRING, FIELD(fetch.http.ca_file), .metavar = "FILE",
      .help = "certificates to trust, in PEM, instead of the system's"},
     {"dedup", 0, CLI_ENUM, FIELD(base.pack.dedup), .choices = dedup_names, .default_text = "none",
@@ -119,22 +119,21 @@ static const struct cli_program fetch_program = {
         "ccpack fetch -o cc3m --retry timeout,5xx cc3m.tsv",
         "ccpack fetch -o cc3m --append more.csv"),
     .notes = CLI_TEXTS(
-        "LIST is a TSV, CSV or Parquet file with a column of URLs and one of captions, as CC3M and "
-        "CC12M "
-        "are, or a text file with one URL per line, whose samples have no captions. Columns: "
-        "with a header row by names such as 'url' and 'caption'; without, the column whose "
-        "values are URLs, and the other one of two.",
-        "The id of a sample is its row in LIST, from 0; with --append rows are numbered from where "
-        "those of all earlier lists end. A failed row leaves a gap that --retry can fill, also "
-        "weeks later; ids never change.",
+        "LIST is a TSV, CSV or Parquet file with a URL column and a caption column, as CC3M and "
+        "CC12M, or a text file with one URL per line, whose samples have no captions. With a "
+        "header row, columns are found by names such as 'url' and 'caption'. Without one, the URL "
+        "column is the one with URLs, and the other one of two columns has the captions.",
+        "A sample's id is its 0-based row in LIST; with --append, numbering continues after the "
+        "rows of all earlier lists. A failed row leaves a gap that --retry can fill, even weeks "
+        "later; ids never change.",
         "DIR/fetch/ledger.jsonl records the outcome of every row: state, reason, HTTP status, "
         "attempts, time, ETag, hash. DIR/rejects.jsonl lists rows that failed or were "
         "downloaded but unusable.",
-        "Ctrl-C and kills lose nothing: --resume continues, and requests only rows missing "
-        "from the ledger. Until a shard is complete its images are in DIR/fetch/spool.",
-        "Only http and https; certificates are verified; proxies are set by https_proxy, "
-        "http_proxy and no_proxy. File names never come from servers.",
-        "Memory: as ccpack, plus 32 MiB for rows ahead and about 100 KiB per connection.",
+        "Nothing is lost if the run is interrupted or killed: --resume requests only rows that are "
+        "missing from the ledger. The images of an incomplete shard are in DIR/fetch/spool.",
+        "URLs must be http or https. Certificates are verified; https_proxy, http_proxy and "
+        "no_proxy set proxies. File names never come from servers.",
+        "Memory: as ccpack, plus 32 MiB for prefetched rows and about 100 KiB per connection.",
         "All rules: reference/FETCH.md in the manual (share/doc/ccstream/manual)."),
     CLI_OPTIONS(fetch_rows),
     .shared = ccpack_shape_rows,

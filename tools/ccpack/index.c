@@ -14,24 +14,22 @@ static const char *const ids_names[] = {"row", "key", NULL};
 
 static const struct cli_option index_rows[] = {
     {"out", 'o', CLI_STRING, FIELD(pack.directory), .metavar = "DIR",
-     .help = "directory of the dataset; required for tars at a server, refused for others"},
+     .help = "directory of the dataset; required for remote tars, refused for local ones"},
     {"resume", 0, CLI_FLAG, FIELD(pack.resume),
-     .help =
-         "resume an interrupted pass over tars at a server after the last tar that it finished"},
+     .help = "resume an interrupted run over remote tars after the last completed tar"},
     {"overwrite", 0, CLI_FLAG, FIELD(pack.overwrite), .alias = "force",
      .help = "replace an earlier index of tars; never replaces a packed dataset"},
     {"caption-column", 0, CLI_LIST, FIELD(captions), .metavar = "NAME,...",
-     .help = "fields of the .json to use as captions instead of the .txt; may be repeated"},
+     .help = "fields of the .json to use as captions instead of the .txt"},
     {"caption-lines", 0, CLI_ENUM, FIELD(pack.lines), .choices = source_lines_names,
      .default_text = "auto", .metavar = "HOW",
-     .help =
-         "lines of a .txt with several: join: one caption; each: a caption each; first: only the "
-         "first; auto: each if dataset_type.txt says retrieval or all texts have as many lines, "
-         "else join"},
+     .help = "captions in a .txt with several lines. join: all lines are one caption; each: one "
+             "caption per line; first: only the first line; auto: each if dataset_type.txt "
+             "contains 'retrieval' or all .txt files have the same number of lines, else join"},
     {"split-names", 0, CLI_ENUM, FIELD(pack.split_names), .choices = source_name_split_names,
      .default_text = "first", .metavar = "DOT",
-     .help = "the dot that ends the common name of a sample's files: the first, as in WebDataset, "
-             "or the last, for names such as photo.v2.jpg with photo.v2.txt"},
+     .help = "dot of a file name at which the name of the sample ends. first: as in WebDataset; "
+             "last: for names such as photo.v2.jpg and photo.v2.txt"},
     {"ids", 0, CLI_ENUM, FIELD(pack.ids), .choices = ids_names, .default_text = "row",
      .metavar = "KIND",
      .help = "sample ids: row number over all tars, or the number at the end of the key"},
@@ -56,21 +54,19 @@ static const struct cli_program index_program = {
                           "ccdump info cc12m",
                           "ccpack index -o cc3m 'hf://datasets/OWNER/NAME/train-*.tar'"),
     .notes = CLI_TEXTS(
-        "Writes an index NAME.cci for each TAR, and dataset.json and rejects.jsonl into their "
-        "folder, which is then a dataset for every program. The tars are read once and never "
-        "changed. A tar that changes afterwards is refused until it is indexed again.",
+        "Writes an index NAME.cci for each TAR, and dataset.json and rejects.jsonl, into the tars' "
+        "folder. All programs then accept the folder as a dataset. The tars are read once and "
+        "never modified. A tar that changes later is refused until it is indexed again.",
         "TARs must be uncompressed and in one folder. A compressed one cannot be read in "
         "place: pack it with ccpack -o DIR FILE.",
         "Rows, ids, captions, rejected rows and the fingerprint are those of packing the same "
         "tars in the same order. A row with sparse files or links is rejected as row-bad.",
-        "Files get their names when all of them are written: Ctrl-C leaves the folder as it "
-        "was.",
-        "LOCATION is a tar at a server, or a pattern, as for ccpack -o. Each tar is downloaded "
-        "once "
-        "and not stored; DIR gets the indexes, and dataset.json says where the tars are, and their "
-        "ETags and sizes. Training then reads images there by range. Ctrl-C and a kill keep the "
-        "tars "
-        "that are done for --resume. DIR may be published; a program that reads it elsewhere needs "
+        "Files are renamed into place after all of them are written, so Ctrl-C leaves the folder "
+        "unchanged.",
+        "LOCATION is a remote tar or a pattern, as for ccpack -o. Each tar is downloaded once and "
+        "not stored. DIR contains the indexes, and dataset.json with the location, ETag and size "
+        "of each tar. Training then reads images by range requests. After Ctrl-C or a kill, "
+        "--resume continues after the completed tars. DIR may be published; readers elsewhere need "
         "--allow-private if the tars are at a private address.",
         "Memory: as ccpack, plus the indexes of 4 tars per job."),
     CLI_OPTIONS(index_rows),

@@ -24,7 +24,8 @@ static const struct cli_option merge_rows[] = {
     {"overwrite", 0, CLI_FLAG, CLI_FIELD(struct merge_cli, overwrite), .alias = "force",
      .help = "replace the dataset in DIR, and keep all other files there"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct merge_cli, json),
-     .help = "summary as JSON on stdout, or the numbers of the parts that prevent a merge"},
+     .help =
+         "summary as JSON on stdout; if a merge is impossible, the part numbers that prevent it"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct merge_cli, quiet), .help = "errors only"},
 };
 
@@ -37,11 +38,11 @@ static const struct cli_program merge_program = {
         "PART is a directory that ccpack --part K/N made. Pass all N parts, in any order; they "
         "must be made with the same options from the same sources. The dataset has the ids, "
         "labels and fingerprint of a single run over everything.",
-        "If parts are missing, unfinished, repeated or of another run, all of them are listed, "
-        "with --json on stdout, too, and nothing is merged.",
+        "If parts are missing, unfinished, repeated or from another run, nothing is merged, and "
+        "all such parts are listed on stderr, with --json also on stdout.",
         "If DIR is on the file system of the parts, shards are hard-linked instead of copied; "
-        "otherwise they are copied and their hashes checked. The parts do not change and may "
-        "be removed afterwards.",
+        "otherwise they are copied and their hashes checked. The parts are not modified and may be "
+        "removed afterwards.",
         "dataset.json is written last. After an interruption or a kill the same command "
         "resumes; it is a no-op after a complete merge."),
     CLI_OPTIONS(merge_rows),

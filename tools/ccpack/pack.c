@@ -32,10 +32,10 @@ static const struct cli_option pack_rows[] = {
      .help = "add the sources' rows to the dataset in DIR; ids and shard numbers continue, and the "
              "dataset stays as it is until all rows are packed"},
     {"allow-duplicates", 0, CLI_FLAG, FIELD(base.pack.allow_repeat), .alias = "allow-repeat",
-     .help = "pack a source that is named twice, or with --append is already in the dataset"},
+     .help = "accept a source that is named twice or, with --append, is already in the dataset"},
     {"new-settings", 0, CLI_FLAG, FIELD(base.pack.new_settings),
-     .help = "let --append use other limits, --dedup, --phash, --no-check and shard sizes than the "
-             "dataset; without it, those that are not given are the dataset's"},
+     .help = "with --append: also accept limits, --dedup, --phash, --no-check and shard sizes that "
+             "differ from the dataset's; options that are not given keep the dataset's values"},
     {"resume", 0, CLI_FLAG, FIELD(base.pack.resume),
      .help = "resume an interrupted run with the same options and sources; start one if DIR is "
              "empty; no-op if the dataset is complete"},
@@ -52,33 +52,31 @@ static const struct cli_option pack_rows[] = {
      .help = "field separator of a table: ',', ';', '|', 'tab' or another character [default: by "
              "content]"},
     {"caption-column", 0, CLI_LIST, FIELD(base.captions), .metavar = "NAME,...",
-     .help = "columns of captions, by name or 1-based number; for JSON (lists, and .json in tars) "
-             "field names; several give a sample several captions; may be repeated [default: the "
-             "first of caption, captions, text, title, sentence, description, comment]"},
+     .help = "caption columns, by name or 1-based number; for JSON (lists, and .json in tars) "
+             "field names; with several, a sample has several captions [default: the first of "
+             "caption, captions, text, title, sentence, description, comment]"},
     {"image-column", 0, CLI_STRING, FIELD(base.pack.image_column), .metavar = "NAME",
-     .help = "image path column, by name or 1-based number; for JSON the field name"},
+     .help = "column of image paths, by name or 1-based number; for JSON the field name"},
     {"keep-columns", 0, CLI_STRING, FIELD(base.pack.keep_columns), .metavar = "NAME,...|none",
      .help = "columns of a table or fields of JSON that become a sample's metadata [default: all "
-             "that are not used otherwise]"},
+             "columns without another use]"},
     {"group-captions", 0, CLI_ENUM, FIELD(base.pack.grouping), .choices = source_grouping_names,
      .default_text = "auto", .metavar = "HOW",
-     .help =
-         "which rows of a table with the same image become one sample with several captions: "
-         "adjacent ones, all (at most 1 GiB of text, kept in memory), or never; auto: adjacent"},
+     .help = "rows with the same image that become one sample with several captions. adjacent: "
+             "consecutive rows; all: all rows of the table (keeps up to 1 GiB of text in memory); "
+             "never: none; auto: adjacent"},
     {"caption-lines", 0, CLI_ENUM, FIELD(base.pack.lines), .choices = source_lines_names,
      .default_text = "auto", .metavar = "HOW",
-     .help =
-         "lines of a .txt with several: join: one caption; each: a caption each; first: only the "
-         "first; auto: each if dataset_type.txt says retrieval or all texts have as many lines, "
-         "else join"},
+     .help = "captions in a .txt with several lines. join: all lines are one caption; each: one "
+             "caption per line; first: only the first line; auto: each if dataset_type.txt "
+             "contains 'retrieval' or all .txt files have the same number of lines, else join"},
     {"split-names", 0, CLI_ENUM, FIELD(base.pack.split_names), .choices = source_name_split_names,
      .default_text = "first", .metavar = "DOT",
-     .help = "the dot that ends the common name of a sample's files in a tar or zip: the first, as "
-             "in WebDataset, or the last, for names such as photo.v2.jpg with photo.v2.txt"},
+     .help = "dot of a file name at which the name of the sample ends, in tars and zips. first: as "
+             "in WebDataset; last: for names such as photo.v2.jpg and photo.v2.txt"},
     {"follow-links", 0, CLI_FLAG, FIELD(base.pack.follow_links),
-     .help =
-         "also read files outside of a source's folder (of --images), where links, absolute names "
-         "or '..' lead; without it, such rows are rejected as outside"},
+     .help = "also read files outside the source's folder (or --images) that are reached through "
+             "links, absolute paths or '..'; without it, such rows are rejected as outside"},
     {"ids", 0, CLI_ENUM, FIELD(base.pack.ids), .choices = ids_names, .default_text = "row",
      .metavar = "KIND",
      .help = "sample ids: row number over all sources, or the number at the end of the key"},
@@ -131,40 +129,39 @@ static const struct cli_program pack_program = {
         "file, a JSON list or lines of "
         "objects with 'image' and 'caption', a folder of images NAME.jpg with NAME.txt, an "
         "imagefolder with metadata.jsonl or metadata.csv, a folder of class folders, or a "
-        "CIFAR or STL-10 binary or their folder. Tars may be at a server: "
+        "CIFAR or STL-10 binary or their folder. Tars may be remote: "
         "hf://datasets/OWNER/NAME/X.tar, "
-        "https://HOST/X-{000..099}.tar, 's3://BUCKET/PREFIX*.tar'. A tar of class folders requires "
-        "--from folders, "
-        "and so "
-        "do class folders with captions, NAME.txt beside NAME.jpg.",
-        "Columns of a table: with a header row, by name ('caption', 'path', ...); without, the "
-        "path column is the one whose values end in an image extension, or else name existing "
-        "files.",
-        "DIR is created. If it holds anything, it is refused (exit code 73) without "
-        "--overwrite, --append or --resume; if another run writes to it, it is always refused.",
-        "Every row needs a caption, except in class folders and CIFAR: in a tar NAME.txt right "
-        "before or after NAME.jpg, in a table its field, in COCO an annotation. A row without "
-        "one is rejected as caption-missing or caption-empty.",
-        "In a tar, consecutive members with one name up to the first dot are a row. A second "
-        "image of that name is rejected as image-extra. If a name occurs again later, that is "
-        "another row, and its key gets a suffix that makes it unique.",
+        "https://HOST/X-{000..099}.tar, 's3://BUCKET/PREFIX*.tar'. Class folders in a tar, and "
+        "class folders with captions (NAME.txt next to NAME.jpg), require --from folders.",
+        "Columns of a table with a header row are found by name ('caption', 'path', ...). Without "
+        "a header row, the path column is the one whose values end in an image extension or, if "
+        "there is none, name existing files.",
+        "DIR is created if it is missing. A DIR that is not empty is refused (exit code 73) "
+        "without --overwrite, --append or --resume. A DIR to which another run is writing is "
+        "always refused.",
+        "Every row needs a caption, except in class folders and CIFAR files. In a tar it is "
+        "NAME.txt directly before or after NAME.jpg, in a table a field, in COCO an annotation. A "
+        "row without a caption is rejected as caption-missing or caption-empty.",
+        "In a tar, consecutive members whose names are equal up to the first dot form a row. A "
+        "second image of that name is rejected as image-extra. If a name occurs again later, it "
+        "starts another row, whose key gets a suffix that makes it unique.",
         "A .json member that is invalid or larger than 4 MiB is dropped from its sample and "
         "counted in the summary.",
-        "Ctrl-C, too many bad rows or a damaged source stop the run; the rows before that are "
-        "a valid dataset, marked as partial. A kill leaves complete shards and no "
-        "dataset.json. The same command with --resume then continues after the last complete "
-        "shard; the result is byte-identical to that of an uninterrupted run. It reads "
-        "DIR/pack.journal.",
+        "Ctrl-C, too many unusable rows or a damaged source stop the run; the rows packed until "
+        "then are a valid dataset that is marked as partial. A killed run leaves complete shards "
+        "and no dataset.json. The same command with --resume continues after the last complete "
+        "shard, from DIR/pack.journal. The result is byte-identical to that of an uninterrupted "
+        "run.",
         "Memory: at most 256 MiB plus 64 MiB per job for any input, plus the size of a JSON "
         "file that must be read whole. An image that needs more than 128 MiB to decode is "
         "rejected as image-limit.",
         "Unusable rows are listed with their reasons in DIR/rejects.jsonl when the run ends.",
-        "--part auto reads SLURM_ARRAY_TASK_ID with _MIN, _MAX, _STEP and _COUNT, else "
-        "JOB_COMPLETION_INDEX, else OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK or SLURM_PROCID, "
-        "each with its size. With auto/N the ids of a Slurm array are the numbers of the "
-        "parts, so an array with selected ids packs just those parts.",
-        "All rules and recipes for clusters: reference/SOURCES.md and reference/RUNS.md in the "
-        "manual (share/doc/ccstream/manual)."),
+        "--part auto reads the first of these that is set: SLURM_ARRAY_TASK_ID with _MIN, _MAX, "
+        "_STEP and _COUNT; JOB_COMPLETION_INDEX; OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK or "
+        "SLURM_PROCID, each with its size. With auto/N the ids of a Slurm array are part numbers, "
+        "so an array with selected ids packs only those parts.",
+        "All rules, and recipes for clusters, are in reference/SOURCES.md and reference/RUNS.md of "
+        "the manual (share/doc/ccstream/manual)."),
     CLI_OPTIONS(pack_rows),
     .shared = ccpack_shape_rows,
     .arguments = {1, CLI_MAX_ARGUMENTS},

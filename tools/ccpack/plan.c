@@ -19,27 +19,28 @@ enum { PROBES = 4, PROBE_ROWS = 64 };
 
 static const struct cli_option rows[] = {
     {"caption-column", 0, CLI_LIST, FIELD(captions), .metavar = "NAME,...",
-     .help = "fields of the .json to use as captions instead of the .txt; may be repeated"},
+     .help = "fields of the .json to use as captions instead of the .txt"},
     {"caption-lines", 0, CLI_ENUM, FIELD(pack.lines), .choices = source_lines_names,
      .default_text = "auto", .metavar = "HOW",
-     .help = "lines of a .txt with several, as for ccpack -o"},
+     .help = "captions in a .txt with several lines, as for ccpack -o"},
     CLI_SERVER_ROWS(struct ccpack_options, remote),
 };
 
 static const struct cli_program plan_program = {
     .name = "ccpack plan",
-    .purpose = "estimates what packing tars at a server would give, from the beginnings of a few",
+    .purpose = "estimates the result of packing remote tars from samples of a few of them",
     .usage = CLI_TEXTS("[options] LOCATION..."),
     .examples = CLI_TEXTS("ccpack plan 'hf://datasets/OWNER/NAME/train-*.tar'",
                           "ccpack plan --resize short:256 --json https://HOST/{000..099}.tar"),
     .notes = CLI_TEXTS(
-        "LOCATION and the options are those of ccpack -o. Of up to 4 tars, spread over all, the "
-        "first 64 rows are packed into a temporary folder (TMPDIR), which is removed. Each costs a "
-        "download of 32 MiB, and one more measures the connection.",
-        "bytes: of all tars, by the server's list; where there is none, by the tars that were "
-        "looked at. disk_bytes: of the dataset. seconds: at the measured rate of the connection, "
-        "or of the processor where that is less, on --jobs threads.",
-        "Rows that cannot be packed are counted, whatever their number."),
+        "LOCATION and the options are those of ccpack -o. The first 64 rows of up to 4 tars, "
+        "spread evenly over all, are packed into a temporary folder (TMPDIR), which is removed "
+        "afterwards. Each tar costs a download of 32 MiB; one more such download measures the "
+        "connection.",
+        "bytes: size of all tars, from the server's listing or, if there is none, extrapolated "
+        "from the sampled tars. disk_bytes: size of the dataset. seconds: duration, at the "
+        "measured rate of the connection or of the CPU with --jobs threads, whichever is lower.",
+        "Unusable rows are counted and never stop the estimate."),
     CLI_OPTIONS(rows),
     .shared = ccpack_shape_rows,
     .arguments = {1, CLI_MAX_ARGUMENTS},

@@ -40,15 +40,15 @@ static const struct cli_program remove_program = {
     .usage = CLI_TEXTS("DIR --ids FILE|--keys FILE [--dry-run] [--json]"),
     .examples = CLI_TEXTS("ccpack remove cc3m --ids optout.txt && ccpack compact cc3m"),
     .notes = CLI_TEXTS(
-        "The dataset gets a new generation without these samples; no program delivers or shows "
-        "them any more. Their ids are never reused, and no other id changes. Images and "
+        "The dataset gets a new generation without these samples; from then on no program delivers "
+        "or shows them. Their ids are never reused, and no other id changes. Images and "
         "captions stay in the shards until 'ccpack compact DIR'.",
         "The fingerprint changes. 'ccstream-train --resume RUN' continues a run with the "
         "per-sample state of the other samples, by id. 'ccpack tokenizer DIR --cache' rewrites "
         "tokens.cct.",
-        "dataset.json is replaced in one step: a kill leaves the dataset before or after it. "
-        "An id that the dataset never had is an error before anything changes; one that was "
-        "removed before is skipped."),
+        "dataset.json is replaced atomically: a killed command leaves the old or the new dataset. "
+        "An id that the dataset never had is an error, and nothing changes; ids that are already "
+        "removed are skipped."),
     CLI_OPTIONS(remove_rows),
     .arguments = {1, 1},
 };
@@ -67,13 +67,12 @@ static const struct cli_program compact_program = {
     .examples = CLI_TEXTS("ccpack compact cc3m"),
     .notes = CLI_TEXTS(
         "Shards with removed samples are rewritten without them under new names, and the old "
-        "ones deleted; other shards are not touched. Ids and fingerprint stay. A tokens.cct of "
-        "an "
-        "earlier state, which has the removed captions, is deleted.",
-        "After an interruption or a kill the dataset is whole, as it was or as it will be; the "
-        "same command completes the work. No run may read the dataset meanwhile.",
-        "Copies, hard links made by 'ccpack merge', backups and the trained vocabulary are not "
-        "changed. Tars indexed in place are never written to."),
+        "ones deleted; other shards are not touched. Ids and fingerprint stay. A tokens.cct that "
+        "still contains removed captions is deleted.",
+        "If the command is interrupted or killed, the dataset is intact, in its old or in its new "
+        "state; run the same command again to finish. No run may read the dataset meanwhile.",
+        "Copies, backups, hard links made by 'ccpack merge' and the trained vocabulary do not "
+        "change. Tars that were indexed in place are never written to."),
     CLI_OPTIONS(compact_rows),
     .arguments = {1, 1},
 };

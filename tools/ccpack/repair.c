@@ -52,16 +52,16 @@ static const struct cli_program program = {
     .arguments = {1, 1},
     .examples = CLI_TEXTS("ccdump verify cc3m || ccpack repair cc3m"),
     .notes = CLI_TEXTS(
-        "Sidecars, tokens.cct and columns/names.txt are restored byte-identically. dataset.json "
-        "gets the same "
-        "meaning: readable parts are kept; unreadable sources, options and class names (not needed "
-        "for reading) and earlier generations are lost.",
-        "Refused, with the reason: shards (they are the only copy of their samples), tokenizers, "
-        "the indexes of tars in place ('ccpack index --overwrite' rewrites them), a manifest "
-        "without a proof that all shards are there, and directories with an unfinished run.",
-        "A proof is the fingerprint in the damaged dataset.json, in tokens.cct or in "
-        "--fingerprint.",
-        "The exit code is 0 if everything is whole afterwards, and 65 if something was refused.")};
+        "Sidecars, tokens.cct and columns/names.txt are restored byte-identically. dataset.json is "
+        "rebuilt with the same meaning: readable parts are kept; unreadable sources, options and "
+        "class names (not needed for reading) and earlier generations are lost.",
+        "These are not repaired, and the reason is reported: shards (the only copy of their "
+        "samples), tokenizers, indexes of tars in place ('ccpack index --overwrite' rewrites "
+        "them), a manifest without proof that no shard is missing, and directories with an "
+        "unfinished run.",
+        "Proof is the fingerprint in the damaged dataset.json, in tokens.cct or in --fingerprint.",
+        "The exit code is 0 if the dataset is intact afterwards, and 65 if something could not be "
+        "repaired.")};
 
 struct repair {
     const struct options *o;

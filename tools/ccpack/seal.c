@@ -19,19 +19,17 @@ static const struct cli_option rows[] = {
 
 static const struct cli_program program = {
     .name = "ccpack seal",
-    .purpose = "the SHA-256 of every file of a dataset, and one hash of them all",
+    .purpose = "prints the SHA-256 of every file of a dataset, and one hash over all of them",
     .usage = CLI_TEXTS("DATASET [-o FILE]"),
     CLI_OPTIONS(rows),
     .arguments = {1, 1},
     .examples =
         CLI_TEXTS("ccpack seal cc3m -o cc3m.sha256", "ccdump verify cc3m --seal cc3m.sha256"),
-    .notes = CLI_TEXTS(
-        "The lines are those of sha256sum, whose -c option checks them in the dataset's folder. "
-        "The "
-        "last line on stderr is the hash of the lines: whoever has it from a trusted place can "
-        "check "
-        "the dataset with 'ccdump verify --sha256'. Checksums in the dataset are XXH64, which find "
-        "damage, but not a forgery.")};
+    .notes =
+        CLI_TEXTS("The output has the format of sha256sum; 'sha256sum -c' in the dataset's folder "
+                  "checks it. The last line on stderr is the hash of the output: anyone who has it "
+                  "from a trusted source can check the dataset with 'ccdump verify --sha256'. The "
+                  "checksums inside a dataset are XXH64, which detect damage but not forgery.")};
 
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct options *o = options;

@@ -34,9 +34,9 @@ static const struct cli_option rows[] = {
     {"quality", 0, CLI_U64, FIELD(pack.quality), .min = "1", .max = "100", .default_text = "90",
      .metavar = "N", .help = "quality of the JPEGs that --resize writes"},
     {"phash", 0, CLI_FLAG, FIELD(pack.phash),
-     .help = "store a perceptual hash of every image in its metadata, as 'phash': a 64-bit "
-             "perceptual hash that differs in few bits between near-duplicates (the DCT hash of "
-             "ImageHash); see ccdump duplicates"},
+     .help =
+         "store each image's perceptual hash in its metadata, as 'phash': 64 bits, of which few "
+         "differ between near-duplicates (the DCT hash of ImageHash); see ccdump duplicates"},
     {"container", 0, CLI_ENUM, FIELD(container), .choices = container_names,
      .default_text = "tar.zst", .metavar = "KIND",
      .help = "shards as zstd frames, or as plain tars for tools that cannot read zstd",

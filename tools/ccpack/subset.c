@@ -46,10 +46,11 @@ static const struct cli_option subset_rows[] = {
     {"state", 0, CLI_STRING, FIELD(state), .metavar = "RUN",
      .help = "run or checkpoint whose per-sample state EXPR uses"},
     {"top", 0, CLI_STRING, FIELD(top), .metavar = "N|P%",
-     .help = "the N samples, or P percent of those with a value, with the highest value of --by, "
-             "among those that the other options select"},
+     .help = "of the samples selected by the other options, keep the N with the highest value of "
+             "--by, or P percent of those that have a value"},
     {"by", 0, CLI_STRING, FIELD(by), .metavar = "NAME",
-     .help = "number that --top orders samples by, as in EXPR: col.NAME, meta.NAME, text.zeta"},
+     .help =
+         "number by which --top ranks samples, named as in EXPR: col.NAME, meta.NAME, text.zeta"},
     {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .help = "only report what would be selected"},
     {"shard-samples", 0, CLI_U64, FIELD(subset.shard_samples), .min = "1", .max = "1048576",
      .default_text = "10000", .metavar = "N", .help = "maximum number of samples per shard",
@@ -77,9 +78,9 @@ static const struct cli_program subset_program = {
                   "ccpack subset cc3m --where 'text.zeta < 95%' --state runs/a -o cc3m-rare",
                   "ccpack subset s3://BUCKET/cc3m --ids chosen.txt --cache cache -o cc3m-chosen"),
     .notes = CLI_TEXTS(
-        "EXPR is made of comparisons NAME OP VALUE, with and, or, not and parentheses. OP is < "
-        "<= > >= = != or ~. VALUE is a number, N% (the Nth percentile over DATASET), or a "
-        "text, in quotes unless it is one word.",
+        "EXPR combines comparisons NAME OP VALUE with and, or, not and parentheses. OP is < <= > "
+        ">= = != or ~. VALUE is a number, N% (the Nth percentile over DATASET) or a string, in "
+        "quotes unless it is one word.",
         "NAME: " WHERE_FACTS
         ". With --state also the run's per-sample state ('ccdump state RUN' lists the columns: "
         "image.zeta, text.log_u, visits). col.NAME is a number that 'ccpack attach' or "
@@ -87,23 +88,21 @@ static const struct cli_program subset_program = {
         "--attach' joined to the samples.",
         "~: a caption contains the text, ignoring the case of a-z; class and key match a "
         "pattern with * ? []. key is also compared with the original key in the metadata field "
-        "'key', which reads every sample that the conditions before it have not decided.",
+        "'key', which requires reading each sample that earlier conditions have not decided.",
         "meta.NAME is a field of a sample's metadata (meta.a.b: field b of a): compared as a "
-        "number "
-        "if VALUE is one and not in quotes, else as a text. hash(X) % N is the XXH64 of X's text "
-        "modulo "
-        "N. It does not change when samples are added or removed, so 'hash(id) % 100 < 95' and "
-        "'hash(id) % 100 >= 95' are a training and a validation set that never mix; hash(image) "
-        "puts byte-identical images on one side.",
-        "A comparison with a value that a sample lacks is false: unknown sizes, a label, zeta "
-        "of unvisited samples, the score of a sample without a caption. --top does not select such "
-        "samples and reports their number; of equal values it selects the lowest ids.",
-        "The dataset has the tokenizer, classes, sources and id space of DATASET, and its "
-        "history: 'ccstream-train --resume' and '--state' of a run on DATASET work with it. "
-        "The ids of the other samples are never reused. Images keep their bytes.",
-        "DATASET may be remote; DIR must be local. Images are read one by one; with --cache "
-        "neighbouring ones come in one request. Columns are read whole; at a server they are those "
-        "in columns/names.txt.",
+        "number if VALUE is an unquoted number, else as a string. hash(X) % N is the XXH64 of X's "
+        "text modulo N. It does not change when samples are added or removed, so 'hash(id) % 100 < "
+        "95' and 'hash(id) % 100 >= 95' are training and validation sets that stay disjoint; "
+        "hash(image) puts byte-identical images into the same set.",
+        "A comparison is false if the sample lacks the value: an unknown size, no label, zeta of "
+        "an unvisited sample, the score of a sample without a caption. --top skips such samples "
+        "and reports their number; ties are broken by the lower id.",
+        "The new dataset keeps the tokenizer, classes, sources, id space and history of DATASET, "
+        "so 'ccstream-train --resume' and '--state' work with runs on DATASET. Ids of samples that "
+        "were not selected are never reused. Images are copied byte for byte.",
+        "DATASET may be remote; DIR must be local. Images are read one by one; with --cache, "
+        "neighbouring images share a request. Columns are read as a whole; a remote dataset has "
+        "those listed in columns/names.txt.",
         "dataset.json is written last. After an interruption or a kill the same command "
         "resumes; it is a no-op if the dataset is complete."),
     CLI_OPTIONS(subset_rows),

@@ -35,15 +35,15 @@ static const struct cli_option tokenizer_rows[] = {
      .help = "replace the tokenizer of DIR"},
     {"vocab-size", 0, CLI_U64, CLI_FIELD(struct tokenizer_cli, vocab_size), .min = "16",
      .max = "262144", .default_text = "8192", .metavar = "N",
-     .help = "maximum vocabulary size; few captions give fewer pieces", .group = "Training"},
+     .help = "maximum vocabulary size; with few captions it is smaller", .group = "Training"},
     {"model-type", 0, CLI_ENUM, CLI_FIELD(struct tokenizer_cli, model_type),
      .choices = model_type_names, .default_text = "unigram", .metavar = "TYPE",
      .help = "SentencePiece model type"},
     {"no-clean", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, no_clean),
-     .help = "use the captions as stored instead of cleaned ones, also for --cache"},
+     .help = "use captions as stored, without cleaning, also for --cache"},
     {"tokenizer", 0, CLI_STRING, CLI_FIELD(struct tokenizer_cli, tokenizer), .metavar = "FILE",
-     .help = "import this one instead of training: clip, a SentencePiece model, BERT's "
-             "vocab.txt (uncased), tokenizer.json of byte-level BPE or CLIP's merges.txt",
+     .help = "import instead of train: clip, a SentencePiece model, BERT's vocab.txt (uncased), a "
+             "tokenizer.json with byte-level BPE, or CLIP's merges.txt",
      .group = "Importing"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct tokenizer_cli, json),
      .help = "summary as JSON on stdout", .group = "Run"},
@@ -61,13 +61,13 @@ static const struct cli_program tokenizer_program = {
     .notes = CLI_TEXTS(
         "Writes DIR/tokenizer.model and records its hash in DIR/dataset.json; the dataset's "
         "fingerprint does not change. Training is deterministic.",
-        "With more than a million captions it trains on a reproducible random sample of a "
+        "With more than a million captions it trains on a random but reproducible sample of one "
         "million.",
-        "DIR/tokens.cct caches token ids so that the loader need not tokenize. It is ignored "
-        "once dataset, tokenizer or cleaning differ, does not change batches, and may be "
+        "DIR/tokens.cct caches token ids so that the loader need not tokenize. It is ignored if "
+        "dataset, tokenizer or cleaning have changed since. It does not change batches and may be "
         "deleted.",
-        "Refuses to start while another run writes to DIR, and locks DIR.",
-        "Ctrl-C leaves DIR as it was; while SentencePiece trains, press it twice."),
+        "Locks DIR, and refuses to start while another run is writing to it.",
+        "Ctrl-C leaves DIR unchanged; press it twice while SentencePiece trains."),
     CLI_OPTIONS(tokenizer_rows),
     .arguments = {1, 1},
 };

@@ -37,14 +37,16 @@ static int python_command(int argc, char **argv) {
 static const struct cli_command commands[] = {
     {"retrieval", "recall between images and captions", ccstream_eval_retrieval},
     {"zeroshot", "classification by class names in prompts", ccstream_eval_zeroshot},
-    {"suite", "the 38 test sets of DataComp, or any in that layout, in one pass", python_command},
-    {"debias", "zero-shot with a spurious attribute removed, by groups", python_command},
+    {"suite", "the 38 test sets of DataComp, or others in that layout, in one pass",
+     python_command},
+    {"debias", "zero-shot classification with a spurious attribute removed, by group",
+     python_command},
     {"linear", "a linear classifier on the image features", ccstream_eval_linear},
     {"knn", "classification by nearest neighbours", ccstream_eval_knn},
-    {"mean", "classification by the mean of each class", ccstream_eval_mean},
+    {"mean", "classification by the mean features of each class", ccstream_eval_mean},
     {"embed", "writes embeddings as .npy", ccstream_eval_embed},
     {"score", "image-caption similarity, by sample id", ccstream_eval_score},
-    {"objective", "the exact global losses over a whole dataset", ccstream_eval_objective},
+    {"objective", "exact global losses over a whole dataset", ccstream_eval_objective},
 };
 
 static const struct cli_suite suite = {

@@ -25,28 +25,28 @@ static const struct cli_option rows[] = {
     {"data", 'd', CLI_STRING, CLI_FIELD(struct eval_options, data), .metavar = "DIR",
      .help = "dataset made by ccpack"},
     {"out", 'o', CLI_STRING, FIELD(out), .metavar = "PREFIX",
-     .help = "prefix of the files: PREFIX.images.npy, PREFIX.ids.npy, PREFIX.labels.npy, and those "
-             "of the options below"},
+     .help = "prefix of the output files: PREFIX.images.npy, PREFIX.ids.npy, PREFIX.labels.npy, "
+             "and those of the options below"},
     {"attach", 0, CLI_STRING, FIELD(attach), .metavar = "NAME",
-     .help = "attach column NAME to the dataset: two f16 vectors per sample with a caption, its "
-             "image's and its first caption's, as ccstream-train --reference and "
-             "--teacher-image use them"},
+     .help = "attach the embeddings to the dataset as column NAME: for each sample with a caption "
+             "two f16 vectors, of its image and its first caption, as ccstream-train --reference "
+             "and --teacher-image expect"},
     OUTPUT_FORCE_ROW(struct options, force),
     {"texts", 0, CLI_FLAG, FIELD(texts),
-     .help = "also PREFIX.texts.npy, and PREFIX.owners.npy: the row of each caption's image"},
+     .help = "also write PREFIX.texts.npy, the embeddings of captions, and PREFIX.owners.npy, the "
+             "row of each caption's image"},
     {"features", 0, CLI_FLAG, FIELD(features),
-     .help = "also PREFIX.features.npy: the output of the image tower, before the projection"},
+     .help = "also write PREFIX.features.npy, the output of the image tower before the projection"},
     {"prompts", 0, CLI_STRING, FIELD(prompts), .metavar = "FILE",
-     .help =
-         "PREFIX.prompts.npy: the embedding of each line of FILE, which is not cleaned; an empty "
-         "line is a prompt too; without --data only this"},
+     .help = "write PREFIX.prompts.npy, the embedding of each line of FILE (without cleaning; "
+             "empty lines count); without --data, only this"},
     {"as-stored", 0, CLI_FLAG, FIELD(as_stored),
-     .help = "ignore EXIF orientation and drop transparency, as Pillow's convert('RGB') and so "
-             "open_clip and clip-benchmark; --json counts such images"},
+     .help = "ignore EXIF orientation and drop transparency, as Pillow's convert('RGB') and "
+             "therefore open_clip and clip-benchmark do; --json counts such images"},
     {"requests", 0, CLI_FLAG, FIELD(requests),
-     .help = "load the model once and answer requests: each line of stdin is an object of data, "
-             "prompts, out and texts, and each answer one of --json, or of error and code. "
-             "--transform own is then clip for models that are not open_clip's"},
+     .help = "load the model once and answer requests: each line of stdin is a JSON object with "
+             "data, prompts, out and texts; each answer is the object of --json, or one with error "
+             "and code. --transform own then means clip for models that are not open_clip's"},
     EVAL_TRANSFORM_ROW("squash"),
 };
 
@@ -59,8 +59,9 @@ static const struct cli_program program = {
     .examples = CLI_TEXTS("ccstream-eval embed runs/a --data coco-test --texts -o coco",
                           "ccstream-eval embed runs/a --data cc3m --attach teacher",
                           "ccstream-eval embed runs/a --prompts prompts.txt -o classes"),
-    .notes = CLI_TEXTS("Rows are in the order of sample ids (text ids), f32, L2-normalised; "
-                       "features are not normalised. Ids are u64, labels and owners i32."),
+    .notes = CLI_TEXTS(
+        "Rows are in the order of sample ids (captions: text ids). Embeddings are f32 and "
+        "L2-normalised, features f32 and not normalised, ids u64, labels and owners i32."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
     .arguments = {1, 1},

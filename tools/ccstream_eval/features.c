@@ -44,11 +44,11 @@ static const struct cli_option feature_rows[] = {
      .help = "dataset with labels to train on; classes are matched by name"},
     {"layer", 0, CLI_ENUM, FIELD(layer), .choices = layer_choices, .default_text = "tower",
      .metavar = "NAME",
-     .help = "features: the output of the image tower, or the projection after it (L2-normalised, "
-             "except with --task blocks); captions: every caption, with the label of its image, "
-             "through text tower and projection"},
+     .help = "features to classify. tower: output of the image tower; projection: embedding after "
+             "the projection (L2-normalised, except with --task blocks); captions: embedding of "
+             "each caption, with the label of its image"},
     EVAL_TRANSFORM_ROW("crop"),
-    {"per-class", 0, CLI_FLAG, FIELD(per_class), .help = "also print a line for each class"},
+    {"per-class", 0, CLI_FLAG, FIELD(per_class), .help = "also print one line per class"},
 };
 
 static const struct cli_rows feature_tables[] = {CLI_ROWS(feature_rows),
@@ -128,7 +128,8 @@ static int method_main(const struct method *method, int argc, char **argv) {
 static const struct cli_option mean_rows[] = {
     {"shots", 0, CLI_U64, FIELD(shots), .min = "0", .max = "1000000", .default_text = "0",
      .metavar = "N",
-     .help = "means of N random images per class, or of all if it has no more; 0: of all"},
+     .help = "random images per class from which the means are computed, at most all of the class; "
+             "0: all"},
     {"draws", 0, CLI_U64, FIELD(draws), .min = "1", .max = "10000", .default_text = "10",
      .metavar = "N", .help = "with --shots: number of random draws"},
     {"seed", 's', CLI_U64, FIELD(seed), .min = "0", .max = "9223372036854775807",
@@ -144,12 +145,12 @@ static const struct cli_program mean_program = {
                           "--shots 5 --json",
                           "ccstream-eval mean runs/b --train topics --data topics-test "
                           "--layer captions"),
-    .notes = CLI_TEXTS(
-        "The mean classifier of Arora et al. (ICML 2019): the class whose mean has the largest "
-        "dot product, without bias or normalisation. AVG-k is the mean accuracy over all tasks "
-        "of k classes, exactly.",
-        "--shots 5 is mu-5 of the paper: every number is the mean over --draws random draws, "
-        "followed by its standard deviation (--json: std)."),
+    .notes =
+        CLI_TEXTS("The mean classifier of Arora et al. (ICML 2019) predicts the class whose mean "
+                  "has the largest dot product with the features, without bias or normalisation. "
+                  "AVG-k is the mean accuracy over all tasks of k classes, computed exactly.",
+                  "--shots 5 is the paper's mu-5. Each number is then the mean over --draws random "
+                  "draws, followed by the standard deviation (--json: std)."),
     CLI_OPTIONS(mean_rows),
     .shared = feature_tables,
     .arguments = {1, 1},
@@ -197,8 +198,8 @@ static const struct cli_program linear_program = {
     .purpose = "trains and evaluates a linear classifier on fixed image features",
     .usage = CLI_TEXTS("CHECKPOINT --train DIR --data DIR [options]"),
     .examples = CLI_TEXTS("ccstream-eval linear runs/a --train cifar10 --data cifar10-test"),
-    .notes = CLI_TEXTS("The defaults are those of CyCLIP's linear probe (Goel et al., "
-                       "NeurIPS 2022): features as they are, AdamW, 32 epochs."),
+    .notes = CLI_TEXTS("The defaults are those of CyCLIP's linear probe (Goel et al., NeurIPS "
+                       "2022): unnormalised features, AdamW, 32 epochs."),
     CLI_OPTIONS(linear_rows),
     .shared = feature_tables,
     .arguments = {1, 1},
@@ -231,7 +232,7 @@ static const struct cli_option knn_rows[] = {
      .default_text = "200", .metavar = "N", .help = "number of voting neighbours"},
     {"temperature", 0, CLI_DOUBLE, FIELD(temperature), .min = "0", .max = "100",
      .default_text = "0.5", .metavar = "X",
-     .help = "a vote has weight exp(cosine / X); 0: equal weights"},
+     .help = "temperature of the vote: a neighbour has weight exp(cosine / X); 0: equal weights"},
 };
 
 static const struct cli_program knn_program = {
@@ -240,9 +241,9 @@ static const struct cli_program knn_program = {
     .usage = CLI_TEXTS("CHECKPOINT --train DIR --data DIR [options]"),
     .examples = CLI_TEXTS("ccstream-eval knn runs/a --train cifar10 --data cifar10-test"),
     .notes =
-        CLI_TEXTS("nn1, nn10: the nearest by Euclidean distance of the features as they are, and "
-                  "the majority of the ten nearest (EMC2); knn: the vote of --neighbours by "
-                  "cosine (DCL, HCL). Of equal votes the lower class counts."),
+        CLI_TEXTS("nn1: the nearest neighbour, by Euclidean distance of the unnormalised features; "
+                  "nn10: the majority of the ten nearest (EMC2); knn: the vote of --neighbours by "
+                  "cosine similarity (DCL, HCL). Ties go to the lower class number."),
     CLI_OPTIONS(knn_rows),
     .shared = feature_tables,
     .arguments = {1, 1},

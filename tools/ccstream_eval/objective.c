@@ -21,9 +21,9 @@ struct options {
 #define FIELD(name) CLI_FIELD(struct options, name)
 
 static const struct cli_option rows[] = {
-    EVAL_DATA_ROW("dataset with captions; pairs are each image and its first caption"),
+    EVAL_DATA_ROW("dataset with captions; each image is paired with its first caption"),
     {"also", 0, CLI_LIST, FIELD(also), .metavar = "DIR",
-     .help = "another dataset of a mix: the losses are over all pairs together"},
+     .help = "further dataset of a mix; the losses are computed over all pairs together"},
     {"tau", 0, CLI_DOUBLE, FIELD(tau), .min = "0", .max = "100", .default_text = "0",
      .metavar = "X", .help = "temperature; 0: the run's"},
 };
@@ -36,10 +36,10 @@ static const struct cli_program program = {
                           "ccstream-eval objective runs/mix --data cc3m --also coco"),
     .notes = CLI_TEXTS(
         "gcl is the objective of sogclr: the sum over both directions of mean_i tau log sum_{j "
-        "!= i} exp((S_ij - S_ii) / tau). nuclr is the same with the checkpoint's zeta (only if "
-        "the run was trained on all of the datasets). global_loss in metrics.jsonl estimates "
-        "the same numbers while training. clip is InfoNCE with the whole dataset as its batch. "
-        "The work grows with the square of the number of samples."),
+        "!= i} exp((S_ij - S_ii) / tau). nuclr is the same with the checkpoint's zeta, if the run "
+        "was trained on all of the datasets. During training, global_loss in metrics.jsonl "
+        "estimates the same number. clip is InfoNCE with the whole dataset as one batch. The cost "
+        "grows with the square of the number of samples."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
     .arguments = {1, 1},

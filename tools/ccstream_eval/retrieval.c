@@ -21,11 +21,12 @@ struct options {
 static const struct cli_option rows[] = {
     EVAL_DATA_ROW("dataset made by ccpack; the checkpoint's tokenizer encodes its captions"),
     {"html", 0, CLI_STRING, CLI_FIELD(struct options, html), .metavar = "FILE",
-     .help = "also write a page of retrieval examples in both directions, in one file"},
+     .help = "also write a self-contained HTML page with retrieval examples in both directions"},
     OUTPUT_FORCE_ROW(struct options, force),
     {"examples", 0, CLI_U64, CLI_FIELD(struct options, examples), .min = "1", .max = "1000",
      .default_text = "24", .metavar = "N",
-     .help = "captions and images on that page, spread evenly over the dataset"},
+     .help = "number of query captions and of query images on that page, spread evenly over the "
+             "dataset"},
 };
 
 static const struct cli_program program = {

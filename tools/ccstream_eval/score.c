@@ -18,7 +18,7 @@ struct options {
 static const struct cli_option rows[] = {
     EVAL_DATA_ROW("dataset made by ccpack"),
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "FILE",
-     .help = "the scores, a NumPy array (.npy)"},
+     .help = "output file, a NumPy array (.npy)"},
     {"attach", 0, CLI_STRING, CLI_FIELD(struct options, attach), .metavar = "NAME",
      .help = "attach the scores to the dataset as column NAME, one f32 per sample with a caption"},
     OUTPUT_FORCE_ROW(struct options, force),
@@ -31,13 +31,13 @@ static const struct cli_program program = {
     .usage = CLI_TEXTS("CHECKPOINT --data DIR -o FILE|--attach NAME [options]"),
     .examples = CLI_TEXTS("ccstream-eval score runs/a --data cc3m --attach fit",
                           "ccstream-eval score runs/a --data cc3m -o cc3m-scores.npy"),
-    .notes = CLI_TEXTS(
-        "Entry i of the f32 array is the score of the sample with id i: the cosine similarity "
-        "of its image and its caption, or the mean over its captions. It is NaN for an id "
-        "without a sample, and for a sample without a caption.",
-        "Training samples score higher than others; compare scores of one model only.",
-        "Memory: the embeddings of all images and captions, 1 KiB each with the paper's 256 "
-        "dimensions."),
+    .notes = CLI_TEXTS("Entry i of the f32 array is the score of sample i: the cosine similarity "
+                       "of its image and its caption, or the mean over its captions. It is NaN for "
+                       "ids without a sample and for samples without a caption.",
+                       "Samples that a model was trained on score higher than others. Scores of "
+                       "different models are not comparable.",
+                       "Memory: the embeddings of all images and captions, 1 KiB each with "
+                       "embedding dimension 256."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
     .arguments = {1, 1},

@@ -17,13 +17,13 @@ struct options {
 static const struct cli_option rows[] = {
     EVAL_DATA_ROW("dataset with labels (packed from class folders or CIFAR files)"),
     {"templates", 0, CLI_STRING, FIELD(templates), .metavar = "FILE",
-     .help = "prompts, one per line, with {} for the class name; default: a few built-in ones"},
+     .help = "file of prompts, one per line, with {} for the class name [default: a few built-in "
+             "ones]"},
     {"class-names", 0, CLI_STRING, FIELD(class_names), .metavar = "FILE",
-     .help =
-         "one name per line in the order of the labels, or lines 'class TAB name'; default: the "
-         "dataset's names, with spaces for _"},
+     .help = "file of names, one per line in the order of the labels, or of lines 'class TAB name' "
+             "[default: the dataset's names, with _ replaced by spaces]"},
     EVAL_TRANSFORM_ROW("crop"),
-    {"per-class", 0, CLI_FLAG, FIELD(per_class), .help = "also print a line for each class"},
+    {"per-class", 0, CLI_FLAG, FIELD(per_class), .help = "also print one line per class"},
 };
 
 static const struct cli_program program = {
@@ -33,8 +33,9 @@ static const struct cli_program program = {
     .examples =
         CLI_TEXTS("ccstream-eval zeroshot runs/a --data cifar10-test --json",
                   "ccstream-eval zeroshot runs/a --data birds --templates prompts.txt --per-class"),
-    .notes = CLI_TEXTS("A class is the mean of the embeddings of its prompts. Prompts are not "
-                       "cleaned as captions are. Ties with another class count as errors."),
+    .notes =
+        CLI_TEXTS("A class is represented by the mean of the embeddings of its prompts. Prompts "
+                  "are not cleaned, unlike captions. Ties with another class count as errors."),
     CLI_OPTIONS(rows),
     .shared = eval_shared,
     .arguments = {1, 1},

@@ -22,27 +22,29 @@ static const char *const format_choices[] = {"timm", "transformers", "open_clip"
 
 static const struct cli_option rows[] = {
     {"format", 'f', CLI_ENUM, CLI_FIELD(struct options, format), .choices = format_choices,
-     .default_text = "safetensors", .metavar = "NAME", .help = "format of the files, see below"},
+     .default_text = "safetensors", .metavar = "NAME",
+     .help = "format of the files, described below"},
     {"out", 'o', CLI_STRING, CLI_FIELD(struct options, out), .metavar = "DIR", .required = true,
-     .help = "folder for the files; created if it is missing"},
+     .help = "folder for the files; created if missing"},
     OUTPUT_FORCE_ROW(struct options, force),
     {"ema", 0, CLI_FLAG, CLI_FIELD(struct options, ema),
-     .help = "the averages of the weights that a run with --ema keeps, instead of the weights"},
+     .help = "use the averaged weights (EMA) of a run with --ema instead of the weights"},
     {"quiet", 'q', CLI_FLAG, CLI_FIELD(struct options, quiet),
      .help = "do not print how to load the files"},
 };
 
 static const struct cli_entry format_list[] = {
-    {"timm", "the image tower, before its projection: timm.create_model(NAME, num_classes=0, "
+    {"timm", "the image tower without its projection: timm.create_model(NAME, num_classes=0, "
              "checkpoint_path='DIR/model.safetensors')"},
     {"transformers",
      "text/ for DistilBertModel.from_pretrained, image/ for AutoModel.from_pretrained; DIR for "
-     "VisionTextDualEncoderModel.from_pretrained if the run was trained with --projection-bias "
-     "off, because that model has no bias in its projections"},
+     "VisionTextDualEncoderModel.from_pretrained, only if the run was trained with "
+     "--projection-bias off, because that model's projections have no bias"},
     {"open_clip", "the whole model: open_clip.create_model_and_transforms('local-dir:DIR'), with "
-                  "open_clip's own towers (--model) or timm's and BERT's. A tokenizer that is not "
-                  "CLIP's, and BERT's configuration, are named by the path of DIR"},
-    {"safetensors", "the whole model under our names (--model: open_clip's), for any program"},
+                  "open_clip's own towers (--model) or timm's and BERT's. A tokenizer other than "
+                  "CLIP's and BERT's configuration are referenced by the path of DIR"},
+    {"safetensors",
+     "the whole model with ccstream's tensor names (--model: open_clip's), for any program"},
     {NULL, NULL}};
 
 static const struct cli_program program = {
@@ -52,14 +54,14 @@ static const struct cli_program program = {
     .examples = CLI_TEXTS("ccstream-export --format open_clip runs/a -o a-open-clip",
                           "ccstream-export --format timm runs/a -o a-timm"),
     .notes = CLI_TEXTS(
-        "CHECKPOINT: a run, a checkpoint, or a model of open_clip or Hugging Face (a folder with "
-        "open_clip_config.json, or config.json of a CLIPModel or SiglipModel).",
-        "Weights are f32; the text tower is DistilBERT, or BERT's with token types of zeros "
-        "where a program does not accept DistilBERT. A WordPiece vocabulary becomes vocab.txt "
-        "and tokenizer_config.json, byte-level BPE tokenizer.json, a SentencePiece model "
-        "and CLIP's table tokenizer.model. Optimiser and state "
-        "of samples are not exported. safetensors of a run on images alone: embeddings are "
-        "L2-normalised unless config.json has raw_embeddings: true (--task blocks)."),
+        "CHECKPOINT is a run, a checkpoint, or a folder with an open_clip model "
+        "(open_clip_config.json) or a CLIPModel or SiglipModel of Hugging Face (config.json).",
+        "Weights are f32. The text tower is written as DistilBERT, or as BERT with zero token "
+        "types for programs that do not accept DistilBERT. A WordPiece vocabulary becomes "
+        "vocab.txt and tokenizer_config.json, byte-level BPE tokenizer.json, a SentencePiece model "
+        "or CLIP's merges tokenizer.model. Optimiser state and per-sample state are not exported. "
+        "safetensors of a run on images alone: embeddings must be L2-normalised unless config.json "
+        "has raw_embeddings: true (--task blocks)."),
     .list_heading = "Formats",
     .list = format_list,
     CLI_OPTIONS(rows),

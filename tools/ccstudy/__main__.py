@@ -13,24 +13,24 @@ from pathlib import Path
 from . import command, page, study
 
 _COMMANDS = {
-    "toy": "where the true popularity is known: NUCLR, figures 2 and 6",
-    "zeta": "popularity as Algorithm 1 learns it, and the three forms of xi: NUCLR",
-    "margin": "margins normalised by k-variance against accuracy: Chuang, chapter 8",
-    "chains": "the negatives that Markov chains sample, against the global softmax: EMC2",
-    "batch": "recall over the batch: global losses against CLIP: SogCLR, NUCLR",
-    "gradient": "the exact gradient of the global loss while losses train: EMC2, figure 7",
-    "noise": "recall over the fraction of noisy pairs: RINCE against CLIP",
-    "blocks": "blocks of similar points against pairs: CURL, table 2",
-    "labels": "what labels would add: supervised towers, class collision: CURL, table 1",
-    "negatives": "negatives with and without the anchor's class: DCL, figure 3-2",
-    "normalizer": "error of log u against the exact normaliser over the batch",
-    "coldstart": "what --init loses without moments and u: TuneCLIP",
-    "longtail": "NUCLR over SogCLR where many images share a caption",
-    "table": "the table of a paper: losses x seeds x test sets, from one file",
+    "toy": "the toy problem with known popularity: NUCLR, figures 2 and 6",
+    "zeta": "popularity learned by Algorithm 1, and the three forms of xi: NUCLR",
+    "margin": "k-variance normalised margins and test accuracy: Chuang, chapter 8",
+    "chains": "negatives sampled by Markov chains, compared with the global softmax: EMC2",
+    "batch": "recall over the batch size, of global losses and CLIP: SogCLR, NUCLR",
+    "gradient": "exact gradient of the global loss during training: EMC2, figure 7",
+    "noise": "recall over the fraction of noisy pairs: RINCE and CLIP",
+    "blocks": "blocks of similar points compared with pairs: CURL, table 2",
+    "labels": "supervised towers and class collision: CURL, table 1",
+    "negatives": "negatives with and without those of the anchor's class: DCL, figure 3-2",
+    "normalizer": "error of log u over the batch size: SogCLR, FastCLIP, SCENT, NeuCLIP",
+    "coldstart": "starting from trained weights without moments and u: TuneCLIP",
+    "longtail": "gain of NUCLR over SogCLR if many images share a caption",
+    "table": "a table of losses x seeds x test sets, from one file",
 }
 # Other programs: commands that ccstream-eval starts by this one, and one that is this one by another name.
 _HOSTED = {"suite": "ccstream-eval suite", "debias": "ccstream-eval debias", "report": "ccstream-report"}
-_PURPOSE = "the experiments of the papers, with their figures"
+_PURPOSE = "reproduces the experiments of the papers, with their figures"
 _EXAMPLES = ["ccstudy toy -o studies", "ccstudy zeta --quick --json"]
 
 _CODES = {"UsageError": 64, "NotFoundError": 66, "UnsupportedError": 69, "OutOfMemoryError": 71, "ExistsError": 73,

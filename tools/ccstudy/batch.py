@@ -27,42 +27,42 @@ from .page import write as write_file
 from .study import (Column, DataError, NotFoundError, Option, Options, Progress, Section, Table, UsageError, axis, figure,
                     series, table_item)
 
-PURPOSE = "recall over the batch: whether global losses need no large one"
+PURPOSE = "measures recall over the batch size, of global losses and CLIP: SogCLR, NUCLR"
 TITLE = "Recall over the batch"
 USAGE = ["[-o DIR] [options]", "--cells FILE [-o DIR]"]
 OPTIONS = [
     *heads.OPTIONS,
     Option("samples", metavar="KIND", choices=("images", "captions"), default="images",
-           help="images: an epoch shows one caption of each image, another one in the next, and moving averages belong to the "
-                "image; captions: each caption with its image is a sample with averages of its own"),
+           help="what a sample is. images: an image with one of its captions, another one in each epoch; captions: a caption with its "
+           "image. Each sample has its own moving averages"),
     Option("train-images", kind=list, metavar="N",
-           help="images that train, at most; given more than once, an axis over the samples: fewer images train for more "
-                "epochs, as many steps as the most do in --epochs"),
-    Option("method", "m", list, metavar="NAME", help="a loss to train: clip, sogclr, sogclr-forgets, nuclr-frozen, nuclr-fixed "
-                                                     "or nuclr-auto; without it, all"),
-    Option("batch", "b", list, metavar="B", help="a batch size, a divisor of 128; without it, 8, 16, 32, 64 and 128"),
-    Option("tau", kind=list, metavar="T", help="a temperature to try; without it, 0.05, 0.1, 0.2 and 0.4"),
-    Option("gamma", kind=list, metavar="G", help="a gamma to try; without it, 0.4 and 0.8"),
+           help="maximum number of training images; several values give several rows, all trained for the same number of steps, --epochs "
+           "of the largest"),
+    Option("method", "m", list, metavar="NAME", help="loss to train: clip, sogclr, sogclr-forgets, nuclr-frozen, nuclr-fixed or "
+        "nuclr-auto [default: all]"),
+    Option("batch", "b", list, metavar="B", help="batch size, a divisor of 128 [default: 8, 16, 32, 64 and 128]"),
+    Option("tau", kind=list, metavar="T", help="temperature to try [default: 0.05, 0.1, 0.2 and 0.4]"),
+    Option("gamma", kind=list, metavar="G", help="gamma to try [default: 0.4 and 0.8]"),
     Option("cells", metavar="FILE",
-           help="trains nothing: table and page of runs made elsewhere, a line for each (see below)"),
+           help="do not train; make the table and the page from the runs in FILE, one per line (see below)"),
 ]
 NOTES = [
-    "Features stay fixed; a head for images and one for texts are trained on them in batches of 8 to 128 with clip; "
-    "sogclr; sogclr with gamma 1, whose moving averages forget all but the batch; and nuclr whose zeta is frozen, moves "
-    "at 5e-6 (the rate of CC3M), or at auto. Every run sees as many pairs. The papers' claim: clip needs large batches, "
-    "global losses do not.",
-    "For each loss and batch, temperature and gamma (the weight of new values in the moving averages) are those of a "
-    "grid whose mean of R@1, R@5 and R@10 on the validation pairs is highest, with one seed; --repeats other seeds of "
-    "that setting give the mean and standard error on the test pairs.",
-    "With -o every finished run is a line of DIR/batch.cells. Started again with the same options, the command skips "
-    "finished runs; of other options it refuses the folder. Lines: METHOD BATCH TAU RATE GAMMA SEED, R@1 R@5 R@10 on "
-    "the validation pairs, the same on the test pairs, the global loss over 2,000 anchors that train (or nan, or nothing), "
-    "and how many samples train (or 0, or nothing); seed 0 tunes.",
-    "--json: settings; rows of method, batch, samples (0: see settings), seeds, recall (the mean of R@1, R@5 and R@10), r1, r5, r10 and over_clip "
-    "(the difference from clip's recall in the same batch with the same seed), each with its standard error as NAME_se; "
-    "the tuned tau, lr and gamma, and validation, the recall that chose them; fit, rows of method, batch, tau and gcl, "
-    "the global loss at that temperature over the training pairs (the lowest of all gamma, one seed). --quick: 640 "
-    "random pairs, a small grid, 2 seeds.",
+    "A head for images and one for texts are trained on fixed features in batches of 8 to 128, with clip; sogclr; sogclr-forgets (gamma "
+    "1, so that u covers only the current batch); and nuclr with a frozen zeta, with zeta learning rate 5e-6 (as on CC3M) and with auto. "
+    "All runs see the same number of pairs. The papers claim that clip needs large batches and global losses do not.",
+    "For each loss and batch size, temperature and gamma (the moving-average weight) are chosen from a grid by the mean of R@1, R@5 and "
+    "R@10 on the validation pairs, with one seed. The mean and standard error on the test pairs are over --repeats other seeds of the "
+    "chosen setting.",
+    "With -o each finished run is a line of DIR/batch.cells. The same command skips finished runs; a folder with other options is "
+    "refused. Fields of a line: METHOD BATCH TAU RATE GAMMA SEED, R@1 R@5 R@10 on the validation pairs, likewise on the test pairs, the "
+    "global loss over 2,000 training anchors (or nan, or omitted), and the number of training samples (or 0, or omitted). Seed 0 is for "
+    "tuning.",
+    "--json: settings; rows of method, batch, samples (0: see settings), seeds, recall (the mean of R@1, R@5 and R@10), r1, r5, r10 and "
+    "over_clip "
+    "(the difference from clip's recall at the same batch size and seed), each with its standard error as NAME_se; "
+    "the tuned tau, lr and gamma, and validation, the recall by which they were chosen; fit, rows of method, batch, tau and gcl, the "
+    "global loss at that temperature over the training pairs (lowest over gamma, one seed). --quick: 640 random pairs, a small grid, 2 "
+    "seeds.",
 ]
 EXAMPLES = [
     "ccstudy batch --quick -o studies",

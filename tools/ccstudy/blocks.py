@@ -10,41 +10,40 @@ from .study import (Column, Option, Options, Progress, Section, Table, UsageErro
                     series, table_item)
 from .towers import Blocks, train_tower
 
-PURPOSE = "larger blocks of similar points: the block loss of CURL against pairs"
+PURPOSE = "compares CURL's block loss, for several block sizes, with pairs"
 TITLE = "CURL: blocks of similar points"
 OPTIONS = [
     Option("data", "d", metavar="DIR",
-           help="dataset with labels, 44 images of every class or more, or with --captions of any images; default: a "
-                "random mixture of Gaussians"),
-    Option("captions", "", bool, help="with --data: its captions, grouped by topic, instead of its images"),
+           help="dataset with labels and at least 44 images per class; with --captions, any dataset with captions [default: a random "
+           "mixture of Gaussians]"),
+    Option("captions", "", bool, help="with --data: use its captions, grouped by topic, instead of its images"),
     Option("topics", "", str, "water,snow,grass,street,beach,bike,pool,soccer,football,mountain,tennis,car,skateboard,"
            "baseball,basketball,horse,frisbee,boat,slide,swing", "WORDS",
-           help="with --captions: words separated by commas; a caption belongs to the topic whose word, or its plural in "
-                "s, it has, if there is exactly one"),
+           help="with --captions: topics, words separated by commas; a caption belongs to a topic if it contains this word (or its plural "
+           "in s) and no other topic's"),
     Option("size", "", int, 32, "PX", "with --data: image size in pixels", 8, 128),
-    Option("loss", "", str, "logistic", "NAME", "loss of a block", choices=("logistic", "hinge")),
-    Option("blocks", "b", int, 32, "N", "blocks per step, each with an anchor", 2, 512),
-    Option("negatives", "k", int, 4, "K", "other blocks that an anchor is compared with (paper: 4 on CIFAR-100)", 1, 511),
+    Option("loss", "", str, "logistic", "NAME", "block loss", choices=("logistic", "hinge")),
+    Option("blocks", "b", int, 32, "N", "blocks per step, each with one anchor", 2, 512),
+    Option("negatives", "k", int, 4, "K", "negative blocks per anchor (paper: 4 on CIFAR-100)", 1, 511),
     Option("equal", "", str, "blocks", "WHAT", choices=("blocks", "points"),
-           help="blocks: --blocks whatever their size, so that larger ones show more points; points: as many blocks as "
-                "have the points of --blocks pairs, at least K + 1"),
-    Option("steps", "", int, 2000, "N", "training steps of each tower", 1, 1000000),
-    Option("lr", "", float, 0.0003, "X", "peak learning rate of AdamW, on a cosine schedule to 0", 0, 10),
-    Option("repeats", "r", int, 5, "N", "towers of each kind, each with its own random numbers", 1, 100),
+           help="what is kept equal when block sizes are compared. blocks: the number of blocks, --blocks, so that larger blocks use more "
+           "points per step; points: the number of points per step, that of --blocks pairs, with at least K + 1 blocks"),
+    Option("steps", "", int, 2000, "N", "training steps per tower", 1, 1000000),
+    Option("lr", "", float, 0.0003, "X", "peak learning rate of AdamW; cosine schedule to 0", 0, 10),
+    Option("repeats", "r", int, 5, "N", "towers of each kind, each with its own seed", 1, 100),
 ]
 NOTES = [
-    "A step draws the class of every block with replacement, and of each class an anchor and b points. blocks: the "
-    "anchor against the mean of the b points (CURL, eq. (12)); pairs: against each of them, the mean of the losses (QT); "
-    "with b = 1 the same. The tower is a perceptron with one hidden layer on the points or pixels, whose 32 outputs are "
-    "not normalised: it is not a VGG or a GRU: compare numbers with each other, not with the paper's.",
-    "--captions: points are TF-IDF of words, without the topics' own words; captions of every fourth image are for testing. A "
-    "topic is a word that people chose, not what a caption was written about, and the caption's other words reveal it: this shows "
-    "what blocks do to text in bags of words, not what a recurrent tower makes of sentences.",
-    "Measured on points that were not trained on: AVG-2 (two classes at a time, exactly) and top-1 of the mean "
-    "classifier, with the means of all training points, and of mu-5 with those of 5 of every class. The bound: with tau "
-    "= 1 / classes the chance that two blocks have the same class, (L - tau) / (1 - tau) of the loss L with one negative "
-    "is, for the logistic loss, no less than the average loss of the mean classifier on two classes (Proposition 6.2), "
-    "and falls with b.",
+    "Each step draws a class for each block, with replacement, and from each class an anchor and b points. blocks: the anchor is compared "
+    "with the mean of the b points (CURL, eq. (12)); pairs: with each of them, and the losses are averaged (QT). For b = 1 they are "
+    "equal. The tower is a perceptron with one hidden layer on the points or pixels, with 32 unnormalised outputs, not a VGG or GRU, so "
+    "numbers cannot be compared with the paper's.",
+    "--captions: points are TF-IDF vectors of words, without the topic words; captions of every fourth image are for testing. Topics are "
+    "chosen words, which the caption's other words partly reveal. The result shows the effect of blocks on bags of words, not on a "
+    "recurrent tower that reads sentences.",
+    "Measured on held-out points: AVG-2 (all pairs of classes, exactly) and top-1 of the mean classifier, with means of all training "
+    "points, and mu-5, with means of 5 points per class. The bound: let tau = 1 / classes be the probability that two blocks have the "
+    "same class, and L the logistic loss with one negative. Then (L - tau) / (1 - tau) is an upper bound of the mean classifier's average "
+    "loss on two classes (Proposition 6.2), and falls with b.",
     "--json: rows of method, b, repeats, avg2, top1, avg2_5, top1_5 (percent; 5: mu-5), gain (in avg2, over b = 1 in the "
     "same repeat), each with _sd over the repeats, and mean_loss; bound: rows of method and b (of the training), size (of "
     "the measurement) and bound. --quick: 200 steps, 2 repeats.",

@@ -16,26 +16,25 @@ from typing import Any
 from .study import (Column, Item, Option, Options, Progress, Section, Table, UsageError, axis, ccstream, figure, np,
                     series, table_item)
 
-PURPOSE = "the negatives that EMC2's Markov chains sample, against the global softmax"
+PURPOSE = "compares the negatives sampled by EMC2's Markov chains with the global softmax"
 TITLE = "EMC2's chains: negatives from the whole dataset"
 OPTIONS = [
-    Option("samples", "n", int, 64, "N", "samples, a multiple of --batch", least=4, most=1024),
-    Option("batch", "b", int, 8, "N", "samples in a step", least=2, most=1024),
+    Option("samples", "n", int, 64, "N", "number of samples, a multiple of --batch", least=4, most=1024),
+    Option("batch", "b", int, 8, "N", "samples per step", least=2, most=1024),
     Option("tau", kind=float, default=0.07, metavar="T", help="temperature", least=0.01, most=10),
-    Option("steps", kind=int, default=20000, metavar="N", help="steps of the longest run; the trace has shorter ones",
+    Option("steps", kind=int, default=20000, metavar="N", help="steps of the longest run; the trace also has shorter runs",
            least=100, most=10000000),
 ]
 NOTES = [
-    "Features stay fixed, so the gradient of the global loss is known exactly. Batches of --batch go through the loss "
-    "emc2 for --steps steps, and the mean of their gradients is compared with it: the mass of the negatives (exact: 1 "
-    "for each side), the distance relative to the exact gradient, and chi-square of the chains' states against the "
-    "softmax (9 degrees of freedom: 27.9 is exceeded once in 1,000). The paper's claim: the chains are unbiased however "
-    "small the batch. Beside them the negative cache: one negative for each anchor, drawn from the softmax over "
-    "features of all samples, which here are never out of date.",
-    "--json: rows of views (1: pairs, 2: two views), side (image, text; of two views first, second: the anchors), n, "
-    "batch, tau, steps, mass, error, chi_square: --emc2-off-batch encode, Algorithm 1. skip: the same rows for --emc2-off-batch "
-    "skip; negcache: for loss negcache. mixing: rows of beta, batch, proposals until the chain of an anchor is within 0.25 of its softmax, "
-    "steps for them, and bound, the steps of lemma 3.2. trace: rows of all three, with method, over the steps. --quick: 2,000 steps.",
+    "Features are fixed, so the gradient of the global loss is known exactly. The loss emc2 runs for --steps steps, and the mean of its "
+    "gradients is compared with the exact one: the mass of the negatives (exact: 1 per side), the distance relative to the exact "
+    "gradient, and chi-square of the chains' states against the softmax (9 degrees of freedom: 27.9 is exceeded once in 1,000). The paper "
+    "claims that the chains are unbiased at any batch size. The negative cache is measured too: one negative per anchor, sampled from the "
+    "softmax over features of all samples, which are never out of date here.",
+    "--json: rows of views (1: pairs, 2: two views), side (the anchors: image, text; with two views first, second), n, batch, tau, steps, "
+    "mass, error, chi_square, for --emc2-off-batch encode, Algorithm 1. skip: the same for --emc2-off-batch skip; negcache: for loss "
+    "negcache. mixing: rows of beta, batch, proposals until an anchor's chain is within 0.25 of its softmax, steps for them, and bound, "
+    "the steps of lemma 3.2. trace: rows of all three, with method, over the steps. --quick: 2,000 steps.",
 ]
 EXAMPLES = ["ccstudy chains -o studies", "ccstudy chains --quick --json"]
 
@@ -279,7 +278,8 @@ def _mixing_section(result: dict[str, Any], options: Options) -> Section:
     for b in _BATCHES:
         own = [r for r in rows if r["batch"] == b]
         betas = [r["beta"] for r in own]
-        lines += [series(f"B = {b}", betas, [r["steps"] for r in own]), series(f"B = {b}, bound", betas, [r["bound"] for r in own], dashed=True)]
+        lines += [series(f"B = {b}", betas, [r["steps"] for r in own]), series(f"B = {b}, bound", betas, [r["bound"] for r in own], "
+            "dashed=True)]
     at = {(r["beta"], r["batch"]): r for r in rows}
     low, high = at[_BETAS[1], 8], at[_BETAS[-1], 8]
     growth = np.log(high["steps"] / low["steps"]) / (high["beta"] - low["beta"])
@@ -288,9 +288,12 @@ def _mixing_section(result: dict[str, Any], options: Options) -> Section:
     return Section("Mixing time", [
         "Lemma 3.2 (Yau et al., ICML 2024): the chains come within a distance of the softmax that falls as (1 - BR / (2 m m_neg "
         "exp(2 c^2 beta)))^steps, so BR times faster with larger batches, and at worst exp(2 beta) times slower at a larger beta.",
-        f"Computed here, not drawn, for the chain of each anchor over {options.samples - 1} contrasts: the steps until it is within {_WITHIN:g} of its softmax "
-        f"in total variation, from the worst start. At B = 8 they grow as exp({growth:.2f} beta) from beta {_BETAS[1]:g} to {_BETAS[-1]:g}, not exp(2 "
-        f"beta): {low['steps']:.0f} and {high['steps']:.0f}, where the bound has {low['bound']:.3g} and {high['bound']:.3g}. By the number of proposals alone, a "
+        f"Computed here, not drawn, for the chain of each anchor over {options.samples - 1} contrasts: the steps until it is within "
+        f"{_WITHIN:g} of its softmax "
+        f"in total variation, from the worst start. At B = 8 they grow as exp({growth:.2f} beta) from beta {_BETAS[1]:g} to "
+        f"{_BETAS[-1]:g}, not exp(2 "
+        f"beta): {low['steps']:.0f} and {high['steps']:.0f}, where the bound has {low['bound']:.3g} and {high['bound']:.3g}. By the "
+        f"number of proposals alone, a "
         f"step of batch 16 does the work of {at[_BETAS[0], 4]['steps'] / at[_BETAS[0], 16]['steps']:.0f} steps of batch 4, as BR has it."],
         [figure("lines", "Steps until chains have mixed", axis("beta = 1 / tau"), axis("steps", scale="log"), lines),
          table_item("Proposals for one chain, and steps", found)])

@@ -14,24 +14,25 @@ from .heads import LARGEST, Features, Heads, Setting, mean_and_error
 from .nets import half_cosine
 from .study import Column, Option, Options, Progress, Section, Table, axis, ccstream, figure, np, series, table_item
 
-PURPOSE = "what --init loses without moments and u, and what recovering them returns: TuneCLIP"
+PURPOSE = "measures what starting from trained weights costs without moments and u, and what recovering them gains: TuneCLIP"
 TITLE = "Starting from a trained model"
 OPTIONS = [
     *(row for row in heads.OPTIONS if row.name not in ("epochs", "lr")),
-    Option("epochs", "e", int, 20, "N", "epochs of CLIP that the model is trained with, at batch 128", 1, 10000),
-    Option("tune", "", int, 5, "N", "epochs of tuning", 1, 1000),
-    Option("recover", "", int, 5, "N", "epochs before these, with frozen weights", 1, 1000),
-    Option("batch", "b", int, 32, "B", "batch size of tuning, a divisor of 128", 2, LARGEST),
-    Option("lr", "", float, 0.002, "RATE", "peak learning rate of tuning, on a cosine schedule without warmup, which is another remedy", 1e-6, 1),
-    Option("tau", "", float, 0.1, "X", "temperature of everything", 1e-3, 10),
+    Option("epochs", "e", int, 20, "N", "epochs of training with CLIP, at batch size 128", 1, 10000),
+    Option("tune", "", int, 5, "N", "epochs of fine-tuning", 1, 1000),
+    Option("recover", "", int, 5, "N", "epochs with frozen weights before fine-tuning", 1, 1000),
+    Option("batch", "b", int, 32, "B", "batch size of fine-tuning, a divisor of 128", 2, LARGEST),
+    Option("lr", "", float, 0.002, "RATE", "peak learning rate of fine-tuning; cosine schedule without warmup, since a warmup would also "
+        "help", 1e-6, 1),
+    Option("tau", "", float, 0.1, "X", "temperature of all losses", 1e-3, 10),
 ]
 NOTES = [
-    "Linear heads on fixed features are trained with CLIP on half of the pairs, and tuned on the other half with a loss that starts "
-    "with nothing; with u; with the moments of AdamW; with both. Those are computed in epochs with frozen weights, u with "
-    "the loss's own gamma. Other pairs test: the mean of R@1, R@5 and R@10 of both directions.",
-    "--json: settings; `trained`; rows of loss, start, repeats, gained (points over the trained model after tuning), first (after the first "
-    "epoch), worst (the lowest of 16 points of each epoch), each with its standard error as NAME_se, and the curve. --quick: 1,536 pairs, "
-    "6 epochs, 2 of recovery and tuning, 2 repeats.",
+    "Linear heads on fixed features are trained with CLIP on half of the pairs, then fine-tuned on the other half. Fine-tuning starts "
+    "with nothing, with u, with AdamW's moments, or with both, which are computed in epochs with frozen weights (u with the loss's "
+    "gamma). Recall is the mean of R@1, R@5 and R@10 of both directions on other pairs.",
+    "--json: settings; `trained`; rows of loss, start, repeats, gained (recall after fine-tuning minus that of the trained model), first "
+    "(after the first epoch), worst (the lowest of 16 measurements per epoch), each with its standard error as NAME_se, and the curve. "
+    "--quick: 1,536 pairs, 6 epochs, 2 epochs of recovery and of fine-tuning, 2 repeats.",
 ]
 EXAMPLES = ["ccstudy coldstart -o studies", "ccstudy coldstart --quick --json"]
 LOSSES = {"clip": ("CLIP", "clip", {"temperature": "constant"}), "sogclr": ("SogCLR, gamma 0.3", "sogclr", {"gamma": 0.3}),
@@ -146,19 +147,21 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> Table:
-    return Table([Column("loss", "s"), Column("starts with", "s"), Column("gained", "s"), Column("after the first epoch", "s"), Column("worst", "s")],
+    return Table([Column("loss", "s"), Column("starts with", "s"), Column("gained", "s"), Column("after the first epoch", "s"), "
+        "Column("worst", "s")],
                  [[LOSSES[row["loss"]][0], STARTS[row["start"]],
                    *(f"{row[c]:+.2f} ± {row[c + '_se']:.2f}" for c in ("gained", "first", "worst"))] for row in result["rows"]])
 
 
 def page(result: dict[str, Any], options: Options) -> list[Section]:
     by = {(row["loss"], row["start"]): row for row in result["rows"]}
-    figures = [figure("lines", title, axis("epochs of tuning"), axis("recall over the trained model", "points"),
+    figures = [figure("lines", title, axis("epochs of fine-tuning"), axis("recall over the trained model", "points"),
                       [series(STARTS[start], by[name, start]["epochs"], by[name, start]["curve"]) for start in STARTS])
                for name, (title, _, _) in LOSSES.items()]
     ends = "; ".join(f"{title}: {by[name, 'nothing']['worst']:+.1f} at worst with nothing, {by[name, 'both']['worst']:+.1f} with both"
                      for name, (title, _, _) in LOSSES.items())
     return [Section("Measured", [
-        f"Heads trained with CLIP have {result['trained']:.2f} % of recall, the mean of R@1, R@5 and R@10. They are tuned on {result['pairs']} other "
+        f"Heads trained with CLIP have {result['trained']:.2f} % of recall, the mean of R@1, R@5 and R@10. They are tuned on "
+        f"{result['pairs']} other "
         f"pairs at batch {result['batch']} for {result['tune']} epochs, after {result['recover']} epochs with frozen weights. {ends}."],
         [*figures, table_item("Points over the trained model", table(result))])]

@@ -23,44 +23,45 @@ TITLE = "Debiased prompts"
 USAGE = ["CHECKPOINT --data DIR --spurious FILE --pairs FILE [options]"]
 ARGUMENTS = (1, 1)
 _REMOTE = [
-    Option("endpoint", metavar="URL", group="Remote data", help="S3 server of --data, as in ccstream-eval zeroshot"),
+    Option("endpoint", metavar="URL", group="Remote data", help="server of s3:// locations, as in ccstream-eval zeroshot"),
     Option("instance-metadata", kind=bool, group="Remote data", help="get S3 keys from the instance metadata service"),
-    Option("allow-private", kind=bool, group="Remote data", help="servers and redirects in private networks too"),
-    Option("cache", metavar="DIR", group="Remote data", help="keep remote reads of --data in this folder"),
+    Option("allow-private", kind=bool, group="Remote data", help="allow servers and redirects in private networks"),
+    Option("cache", metavar="DIR", group="Remote data", help="cache remote reads of --data in this folder"),
     Option("cache-size", metavar="SIZE", group="Remote data", help="maximum size of that folder"),
 ]
 OPTIONS = [
     Option("data", "d", metavar="DIR", help="dataset packed from class folders named CLASS@GROUP"),
-    Option("spurious", metavar="FILE", help="prompts that describe only the spurious attribute, one per line: their directions "
-           "are projected out"),
-    Option("pairs", metavar="FILE", help="on each line two or more prompts, separated by tabs, that differ only in the spurious "
-           "attribute: every two of a line are a pair"),
-    Option("lambda", kind=float, default=1000.0, metavar="X", help="how strongly the prompts of a pair are equalised; 0: off",
+    Option("spurious", metavar="FILE", help="file of prompts that describe only the spurious attribute, one per line; their directions "
+        "are projected out"),
+    Option("pairs", metavar="FILE", help="file with two or more prompts per line, separated by tabs, that differ only in the spurious "
+        "attribute; each two prompts of a line are a pair"),
+    Option("lambda", kind=float, default=1000.0, metavar="X", help="strength with which the two prompts of a pair are equalised; 0: off",
            least=0, most=1e6),
-    Option("templates", metavar="FILE", help="prompts of the classes, one per line, with {} for the name; default: those of "
-           "ccstream-eval zeroshot"),
-    Option("class-names", metavar="FILE", help="lines 'class TAB name'; default: CLASS itself, with spaces for _"),
-    Option("queries", metavar="FILE", help="texts that should retrieve every GROUP equally often, one per line: also print their "
-           "MaxSkew"),
+    Option("templates", metavar="FILE", help="prompts of the classes, one per line, with {} for the class name [default: those of "
+        "ccstream-eval zeroshot]"),
+    Option("class-names", metavar="FILE", help="file of lines 'class TAB name' [default: CLASS, with _ replaced by spaces]"),
+    Option("queries", metavar="FILE", help="file of texts that should retrieve all GROUPs equally often, one per line; also prints their "
+        "MaxSkew"),
     Option("top", kind=int, default=1000, metavar="K", help="images retrieved per text of --queries", least=1, most=10**9),
-    Option("out", "o", metavar="DIR", help="folder for debias.json and debias.html; made if missing"),
-    Option("force", kind=bool, help="replace files of these names that this command did not make"),
-    Option("json", kind=bool, help="all numbers on stdout"),
+    Option("out", "o", metavar="DIR", help="folder for debias.json and debias.html; created if missing"),
+    Option("force", kind=bool, help="also replace files of these names that this command did not write"),
+    Option("json", kind=bool, help="print all numbers as JSON"),
     Option("quiet", "q", bool, help="no progress and no table"),
-    Option("ema", kind=bool, group="Model", help="the averages of the weights that a run with --ema keeps"),
+    Option("ema", kind=bool, group="Model", help="use the averaged weights (EMA) of a run with --ema"),
     *(o if o.name != "transform" else Option("transform", default="own", metavar="KIND", choices=o.choices, group="Model",
-                                             help="how images become the model's size: ccstream-eval zeroshot --help describes "
-                                             "them") for o in suite.OPTIONS if o.group == "Model"),
+                                             help="preprocessing of images; described in ccstream-eval zeroshot --help") for o in "
+                                             "suite.OPTIONS if o.group == "Model"),
     Option("loader-threads", kind=int, default=0, metavar="N", group="Model", help="decode threads; 0: one per CPU", least=0,
            most=1024),
     *_REMOTE,
 ]
 NOTES = [
     "Class vectors z become P z of length 1, with P = P0 (I + lambda/pairs sum (zi - zj)(zi - zj)^T)^-1 and P0 the projection "
-    "orthogonal to the spurious prompts (Chuang et al. 2023). Prints the accuracy before and after, over all images and of the "
-    "worst group. Written in Python, on ccstream-eval embed.",
-    "MaxSkew@K of a text (their table 7.5): the largest log(r / (1/groups)), with r the fraction of a GROUP among the K most similar "
-    "images, over all CLASSes: 0 if all are retrieved equally often. The mean over --queries, before and after the projection.",
+    "orthogonal to the spurious prompts (Chuang et al. 2023). Prints the accuracy before and after, over all images and for the worst "
+    "group. Requires Python and NumPy.",
+    "MaxSkew@K of a text (their table 7.5) is the largest log(r / (1/groups)) over the GROUPs, where r is the GROUP's fraction of the K "
+    "most similar images, over all CLASSes; 0 if all groups are retrieved equally often. Prints the mean over --queries, before and after "
+    "the projection.",
 ]
 EXAMPLES = ["ccpack -o birds waterbirds   # waterbirds/landbird@land, landbird@water, waterbird@land, ...",
             "ccstream-eval debias runs/a --data birds --spurious backgrounds.txt --pairs birds.tsv --json"]

@@ -12,61 +12,55 @@ from .page import write
 from .study import (Column, DataError, Item, Option, Options, Progress, Section, Table, UsageError, axis, check_dataset,
                     figure, load, np, series, table_item)
 
-PURPOSE = "the exact gradient of the global loss in small-batch training: EMC2, figure 7"
+PURPOSE = "measures the exact gradient of the global loss during small-batch training: EMC2, figure 7"
 TITLE = "EMC2: the exact gradient of the global loss"
 EXAMPLES = ["ccstudy gradient -o studies", "ccstudy gradient --quick --json",
             "ccstudy gradient --data cifar10 --model resnet18 -t 0 -o studies", "ccstudy gradient --burn-in -o studies"]
 NOTES = [
-    "Two fixed augmentations (SimCLR's) of each image. L is the global loss of eq. (1): each of the 2n views is an "
-    "anchor, the other view its positive, all views of other images its negatives (998 for 500 images). L and |grad "
-    "L|^2 are exact, over all of them, at 41 points of each run. simclr is InfoNCE of the batch. sogclr has gamma "
-    "0.9 as in EMC2's code, and 0.1. emc2-encode is --emc2-off-batch encode: a sample outside the batch is "
-    "encoded un-augmented. emc2-view is --emc2-off-batch view: the very view that is the chain's state, as in the "
-    "published code of this figure. emc2-fresh: one of the two views at random in each step. emc2-skip is "
-    "--emc2-off-batch skip. negcache: the "
-    "negative cache, 0.1 of it encoded in each step. The paper's claim: EMC2's |grad L|^2 ends two orders of "
-    "magnitude lower.",
-    "Each method is run with each step size, and the run that ends with the smallest L counts: the gradient is also "
-    "0 where all images have become one point. Scaled: times the squared length of the parameters over that at the "
-    "start. Embeddings are normalised, so L does not depend on that length, its gradient falls as 1 / length, and "
-    "large steps alone make |grad L|^2 small.",
-    "bias2: with the model held as it is at the end, |mean of the estimator - grad L|^2, over 40,000 steps (--quick: "
-    "2,000): |grad L|^2 cannot go below it. The rest is noise of the last steps and distance not travelled.",
-    "--json: rows of method, loss, carry, gamma, lr (the best), steps, seconds (of the steps, without measuring; the "
-    "only numbers that --seed does not repeat), L, norm2, scaled_norm2, bias2, scaled_bias2, length, norm2_with_own "
-    "(of InfoNCE over all views, which the published code measures) and norm2_unaugmented (of L with un-augmented "
-    "negatives). grid: method, lr, L, norm2, scaled_norm2, bias2 of each run. trace: method, step, seconds, L, "
-    "norm2, scaled_norm2 of the best. null: not finite. settings: what the numbers depend on. --quick: 100 images, "
-    "2,000 steps, two step sizes.",
-    "--burn-in is figure 4 on the same problem, by L and by its gradient where the paper has accuracy: methods emc2-P-0, emc2-P-b/2, "
-    "emc2-P-b and emc2-P-3b/2, emc2-view with as many of the 2b - 2 proposals of a step before the first that counts.",
-    "--model resnet18 needs torch.",
+    "Each image has two fixed augmented views (SimCLR's augmentation). L is the global loss of eq. (1): each of the 2n views is an "
+    "anchor, the other view its positive, all views of other images its negatives (998 for 500 images). L and |grad L|^2 are computed "
+    "exactly at 41 points of each run. The paper claims that EMC2's |grad L|^2 ends two orders of magnitude lower.", "Methods. simclr: "
+    "InfoNCE of the batch; sogclr: gamma 0.9, as in EMC2's code, and 0.1; emc2-encode, emc2-view, emc2-skip: --emc2-off-batch encode (a "
+    "sample outside the batch is encoded un-augmented), view (the view that is the chain's state, as in the published code of this "
+    "figure) and skip; emc2-fresh: one of the two views, chosen at random in each step; negcache: the negative cache, of which a fraction "
+    "of 0.1 is re-encoded per step.",
+    "Each method is run with each learning rate, and the run with the smallest final L is reported, because the gradient is also 0 when "
+    "all images have collapsed to one point. Scaled values are multiplied by the squared norm of the parameters, relative to its initial "
+    "value: embeddings are normalised, so L does not depend on that norm, its gradient falls as 1 / norm, and large steps alone would "
+    "make |grad L|^2 small.",
+    "bias2 is |mean of the estimator - grad L|^2 over 40,000 steps (--quick: 2,000) with the final model held fixed: a lower bound of the "
+    "|grad L|^2 that the method can reach. The rest is gradient noise and incomplete convergence.",
+    "--json: rows of method, loss, carry, gamma, lr (the best), steps, seconds (of the steps, without measuring; the only numbers that "
+    "--seed does not reproduce), L, norm2, scaled_norm2, bias2, scaled_bias2, length, norm2_with_own (for InfoNCE over all views, which "
+    "the published code measures) and norm2_unaugmented (for L with un-augmented negatives). grid: method, lr, L, norm2, scaled_norm2, "
+    "bias2 of each run. trace: method, step, seconds, L, norm2, scaled_norm2 of the best run. null: not finite. settings: what the "
+    "numbers depend on. --quick: 100 images, 2,000 steps, two learning rates.",
+    "--burn-in is figure 4 on the same problem, with L and its gradient instead of accuracy. Methods emc2-P-0, emc2-P-b/2, emc2-P-b and "
+    "emc2-P-3b/2 are emc2-view with the first 0, b/2, b and 3b/2 of a step's 2b - 2 proposals discarded.",
+    "--model resnet18 requires torch.",
 ]
 OPTIONS = [
-    Option("data", "d", metavar="DIR", help="packed dataset whose first images are used; without it, generated ones"),
-    Option("samples", "n", int, 500, "N", "images, an even number", least=4, most=2000),
-    Option("batch", "b", int, 4, "N", "images of a step", least=2, most=256),
+    Option("data", "d", metavar="DIR", help="dataset whose first images are used [default: generated images]"),
+    Option("samples", "n", int, 500, "N", "number of images, even", least=4, most=2000),
+    Option("batch", "b", int, 4, "N", "images per step", least=2, most=256),
     Option("tau", "", float, 0.2, "T", "temperature; the paper's beta is 1 / tau", least=0.01, most=10),
     Option("model", "m", metavar="NAME", choices=("linear", "resnet18"), default="linear",
-           help="encoder; linear: of 64 principal components of the pixels"),
+           help="encoder; linear: a linear map of 64 principal components of the pixels"),
     Option("norm", metavar="KIND", choices=("none", "group"), default="none",
-           help="norm layers of resnet18, instead of batch norm"),
-    Option("image-size", "", int, None, "PX", "width of the images; auto: linear 8 (at most 16), resnet18 32; the "
-                                              "paper: 96",
+           help="normalisation layers of resnet18, instead of batch norm"),
+    Option("image-size", "", int, None, "PX", "image size in pixels; auto: linear 8 (maximum 16), resnet18 32 (paper: 96)",
            least=8, most=224, word="auto"),
-    Option("steps", "", int, None, "N", "steps of each run; auto: linear 300,000, resnet18 1,250 as in the paper's "
-                                        "code",
+    Option("steps", "", int, None, "N", "steps per run; auto: linear 300,000, resnet18 1,250, as in the paper's code",
            least=40, most=100000000, word="auto"),
     Option("optimizer", metavar="NAME", choices=("sgd", "adam"), default="sgd",
-           help="sgd: as in the figure's caption and the published command"),
+           help="optimiser; sgd: as in the figure's caption and the published command"),
     Option("schedule", metavar="NAME", choices=("cosine", "constant"), default="cosine",
-           help="schedule of the step size; cosine: to 0, so that the end shows bias and no noise"),
-    Option("lr", kind=list, metavar="X", help="a learning rate to try, up to 8 of them; without it, a grid for each "
-                                              "model"),
-    Option("threads", "t", int, 1, "N", "threads of resnet18; 0: all CPUs", least=0, most=1024),
-    Option("burn-in", kind=bool, help="figure 4 instead: EMC2 alone over the burn-in P of 0, b/2, b and 3b/2 proposals; --batch 6 or "
-                                      "more, default 8"),
-    Option("resume", kind=bool, help="continue what was interrupted, after its last finished method; needs --out"),
+           help="learning-rate schedule; cosine: to 0, so that the end of the run shows bias rather than noise"),
+    Option("lr", kind=list, metavar="X", help="learning rate to try, up to 8 [default: a grid that depends on the model]"),
+    Option("threads", "t", int, 1, "N", "threads for resnet18; 0: all CPUs", least=0, most=1024),
+    Option("burn-in", kind=bool, help="measure figure 4 instead: only EMC2, with burn-in P of 0, b/2, b and 3b/2 proposals; requires "
+        "--batch 6 or more [default 8]"),
+    Option("resume", kind=bool, help="resume an interrupted run after its last finished method; requires --out"),
 ]
 MAX_RATES, POINTS, BIAS_STEPS, QUICK_BIAS_STEPS = 8, 41, 20000, 1000
 _GRIDS = {("linear", "sgd"): [0.001, 0.003, 0.01], ("linear", "adam"): [0.0001, 0.0003, 0.001],
@@ -221,7 +215,8 @@ def result(o: Options, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 _COLUMNS = {"lr": ("step size", "g"), "L": ("L", ".4f"), "norm2": ("|grad L|^2", ".3g"),
-            "scaled_norm2": ("scaled", ".3g"), "scaled_bias2": ("scaled bias^2", ".3g"), "length": ("length", ".2f"), "seconds": ("seconds", ".3g"),
+            "scaled_norm2": ("scaled", ".3g"), "scaled_bias2": ("scaled bias^2", ".3g"), "length": ("length", ".2f"), "seconds": "
+            "("seconds", ".3g"),
             "norm2_with_own": ("with own pair", ".3g"), "norm2_unaugmented": ("negatives un-augmented", ".3g")}
 
 
@@ -239,7 +234,8 @@ def _burn_in_claim(result: dict[str, Any], o: Options) -> list[str]:
     return ["The paper's claim (Yau et al., ICML 2024, figure 4): accuracy grows with the burn-in P of every chain's proposals in a step, "
             "and no longer from about P = b on, because the first states are still those of the parameters before.",
             f"Measured here by L and its scaled squared gradient norm at the end, {o.samples} images, {o.steps:,} steps of batches of "
-            f"{o.batch}: {ends}. A larger P leaves fewer recorded states, {2 * o.batch - 2} - P, so that the estimate has less bias and more noise."]
+            f"{o.batch}: {ends}. A larger P leaves fewer recorded states, {2 * o.batch - 2} - P, so that the estimate has less bias and "
+            f"more noise."]
 
 
 def page(result: dict[str, Any], o: Options) -> list[Section]:

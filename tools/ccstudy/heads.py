@@ -30,16 +30,16 @@ _PAIRS, _ORDER, _INIT, _EPOCH, _NOISE, _PARTNER, _PROBE, _CROP = range(8)
 
 OPTIONS = [
     Option("features", "f", metavar="PREFIX",
-           help="PREFIX.images.npy, PREFIX.texts.npy and PREFIX.owners.npy, as ccstream-eval embed --texts writes them; "
-                "PREFIX.features.npy instead of the first where it exists. Without: random pairs"),
-    Option("pairs", "n", int, 3072, "N", "random pairs", 512, 1000000),
-    Option("held-out", "", int, 500, "N", "pairs that validate, and as many that test; the others train", 10, 100000),
-    Option("epochs", "e", int, 30, "N", "epochs of every run", 2, 10000),
-    Option("hidden", "", int, 0, "N", "units of a hidden layer of the heads; 0: linear heads", 0, 4096),
-    Option("dim", "", int, 64, "N", "numbers of an embedding", 2, 1024),
-    Option("lr", "", float, 0.004, "RATE", "learning rate at batch 128; it grows with the square root of the batch",
+           help="use the features in PREFIX.images.npy (or PREFIX.features.npy, if it exists), PREFIX.texts.npy and PREFIX.owners.npy, "
+           "written by ccstream-eval embed --texts [default: random pairs]"),
+    Option("pairs", "n", int, 3072, "N", "number of random pairs", 512, 1000000),
+    Option("held-out", "", int, 500, "N", "number of validation pairs, and of test pairs; the others are for training", 10, 100000),
+    Option("epochs", "e", int, 30, "N", "epochs per run", 2, 10000),
+    Option("hidden", "", int, 0, "N", "width of the hidden layer of the heads; 0: linear heads", 0, 4096),
+    Option("dim", "", int, 64, "N", "embedding dimension", 2, 1024),
+    Option("lr", "", float, 0.004, "RATE", "learning rate at batch size 128; scaled by sqrt(batch / 128)",
            1e-6, 1),
-    Option("repeats", "r", int, 5, "N", "seeds of each tuned setting", 2, 100),
+    Option("repeats", "r", int, 5, "N", "seeds per tuned setting", 2, 100),
 ]
 
 

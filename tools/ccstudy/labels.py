@@ -23,26 +23,26 @@ from .margin import probe
 from .study import Column, Option, Options, Progress, Section, Table, axis, check_dataset, figure, np, series, table_item
 from .towers import Blocks, Tower, cosine, draw_blocks, train_supervised, train_tower
 
-PURPOSE = "what labels would add: supervised towers, class collision, both losses while training: CURL"
+PURPOSE = "compares towers trained with and without labels, and measures class collision: CURL"
 TITLE = "CURL: what labels would add"
 OPTIONS = [
-    Option("data", "d", metavar="DIR", help="dataset with labels, 44 images of every class or more; default: a random "
-                                            "mixture of Gaussians"),
+    Option("data", "d", metavar="DIR", help="dataset with labels and at least 44 images per class [default: a random mixture of "
+        "Gaussians]"),
     Option("size", "", int, 32, "PX", "with --data: image size in pixels", 8, 128),
-    Option("steps", "", int, 2000, "N", "training steps of each tower", 20, 1000000),
-    Option("lr", "", float, 0.0003, "X", "peak learning rate of AdamW, on a cosine schedule to 0", 0, 10),
-    Option("repeats", "r", int, 5, "N", "towers of each kind, each with its own random numbers", 1, 100),
+    Option("steps", "", int, 2000, "N", "training steps per tower", 20, 1000000),
+    Option("lr", "", float, 0.0003, "X", "peak learning rate of AdamW; cosine schedule to 0", 0, 10),
+    Option("repeats", "r", int, 5, "N", "towers of each kind, each with its own seed", 1, 100),
 ]
 NOTES = [
-    "Towers are those of 'ccstudy blocks': 32 blocks a step. Supervised: the same tower under a linear classifier, by "
-    "softmax cross-entropy, 128 points a step. TR: a linear classifier trained on the outputs that stay fixed; mu, mu-5: the "
-    "mean classifier with the means of all training points, or of 5 of every class. On points that were not trained on.",
-    "While training, 20 times: the unsupervised loss with one negative, and the mean classifier's average loss on two "
-    "classes, both logistic, of test points.",
+    "Unsupervised towers are those of 'ccstudy blocks', with 32 blocks per step. Supervised: the same tower with a linear classifier, "
+    "trained by softmax cross-entropy, 128 points per step. TR: a linear classifier trained on the fixed outputs; mu, mu-5: the mean "
+    "classifier with means of all training points, or of 5 per class. All are evaluated on held-out points.",
+    "At 20 points of the training, two logistic losses are measured on test points: the unsupervised loss with one negative, and the mean "
+    "classifier's average loss on two classes.",
     "--json: rows of tower and for tr, mu and mu5 avg2, top1 and top10 in percent; negatives and data, rows of k or n and avg2; "
     "training, rows of step, unsupervised and supervised; collision, rows of tower, tau, loss, same (L_=), other (L_!=), "
-    "deviation (s), excess (L_= - 1), excess_bound (c' s), supervised (L_sup^mu) and bound, all in bits but s. Each a mean over "
-    "the repeats, NAME_sd their standard deviation. --quick: 200 steps, 2 repeats.",
+    "deviation (s), excess (L_= - 1), excess_bound (c' s), supervised (L_sup^mu) and bound, all in bits except s. Each is a mean over the "
+    "repeats, with standard deviation NAME_sd. --quick: 200 steps, 2 repeats.",
 ]
 EXAMPLES = ["ccstudy labels -o studies", "ccstudy labels --data cifar10 -o studies", "ccstudy labels --quick --json"]
 NEGATIVES, SHARES = (1, 2, 4, 8, 16), (0.25, 0.5, 1.0)
@@ -191,7 +191,8 @@ def _shown(row: dict[str, Any], name: str, digits: int = 2) -> str:
     return f"{row[name]:.{digits}f} ± {row[name + '_sd']:.{digits}f}"
 
 
-_COLUMNS = [(f"{kind}_{score}", f"{title}, {score_title}") for score, score_title in (("avg2", "AVG-2, %"), ("top1", "top-1, %"), ("top10", "top-10, %"))
+_COLUMNS = [(f"{kind}_{score}", f"{title}, {score_title}") for score, score_title in (("avg2", "AVG-2, %"), ("top1", "top-1, %"), "
+    "("top10", "top-10, %"))
             for kind, title in (("tr", "TR"), ("mu", "mu"), ("mu5", "mu-5"))]
 
 
@@ -256,7 +257,8 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
             _over(result, "negatives", "k", "Over the negatives"), _over(result, "data", "n", "Over the points to train on")]),
         Section("Class collision", [
             "L_un = (1 - tau) L_≠ + tau L_=, with tau the chance that the negative is of the anchor's class. Lemma 4.4: L_= - 1 is "
-            "at most c' s(f), c' = 1.02 for the logistic loss. Theorem 4.5: L_≠ + tau / (1 - tau) c' s(f) bounds the mean classifier's loss, "
+            "at most c' s(f), c' = 1.02 for the logistic loss. Theorem 4.5: L_≠ + tau / (1 - tau) c' s(f) bounds the mean classifier's "
+            "loss, "
             "up to a term of generalisation."], [table_item("Of test points, in bits", _collision_table(result))]),
         Section("The paper", ["Table 1 of Arora et al., percent."], [table_item("Table 1", Table(
             [Column("data", "s"), Column("score", "s"), *(Column(f"{k}, {t}", ".1f") for k in ("supervised", "unsupervised")

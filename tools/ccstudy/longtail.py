@@ -11,23 +11,25 @@ from . import heads
 from .heads import Features, Setting, draws, mean_and_error
 from .study import Column, Option, Options, Progress, Section, Table, UsageError, axis, figure, np, series, table_item
 
-PURPOSE = "NUCLR over SogCLR where many images share a caption, with known popularity"
+PURPOSE = "measures the gain of NUCLR over SogCLR if many images share a caption, with known popularity"
 TITLE = "NUCLR where captions are long-tailed"
 OPTIONS = [
-    Option("pairs", "n", int, 5000, "N", "random pairs", 1000, 200000),
-    Option("generic", "g", list, metavar="SHARE", help="fraction of the training images with a generic caption, in [0, 0.9]; without it, "
-                                                       "0, 0.3 and 0.5"),
+    Option("pairs", "n", int, 5000, "N", "number of random pairs", 1000, 200000),
+    Option("generic", "g", list, metavar="SHARE", help="fraction of the training images with a generic caption, 0 to 0.9 [default: 0, 0.3 "
+        "and 0.5]"),
     Option("batch", "b", int, 32, "N", "pairs per step, a divisor of 128", 8, heads.LARGEST),
     *[row for row in heads.OPTIONS if row.name not in ("features", "pairs", "hidden")],
 ]
 NOTES = [
-    "Images are drawn points of 64 clusters of Zipf sizes in 12 hidden dimensions, 64 numbers and noise; an image's own caption is another "
-    "view of its point, a generic one the view of its cluster's centre: 'a dog', whose popularity is the number of training "
-    "images that have it. Heads are linear. Validation and test pairs have their own captions.",
-    "Methods: sogclr; nuclr with zeta's automatic steps, and without them (frozen), without xi, without the freeze of a sixth of the "
-    "steps (no freeze), and from zeta -tau / 2 (zeta0). Temperature tuned by recall on validation pairs with one seed; gamma 0.8.",
-    "--json: rows of generic, method, seeds, recall, zero_shot (percent), over_sogclr and zero_shot_over (of the same seed), and "
-    "correlation (of zeta with log popularity over the training captions, null without zeta's steps or if popularity does not differ), each "
+    "Synthetic images are points of 64 clusters with Zipf sizes in 12 latent dimensions, mapped to 64 dimensions with noise. A specific "
+    "caption is another view of the image's point, a generic one ('a dog') a view of its cluster's centre; its popularity is the number "
+    "of training images that have it. Heads are linear. Validation and test pairs have specific captions.",
+    "Methods: sogclr; nuclr with --zeta-lr auto; nuclr with frozen zeta (frozen), without xi, without freezing zeta for the first sixth "
+    "of the steps (no freeze), and with initial zeta -tau / 2 (zeta0). The temperature is tuned by recall on validation pairs with one "
+    "seed; gamma is 0.8.",
+    "--json: rows of generic, method, seeds, recall, zero_shot (percent), over_sogclr and zero_shot_over (differences from sogclr with "
+    "the same seed), and correlation (of zeta with log popularity over the training captions; null if zeta is not learned or popularity "
+    "is constant), each "
     "with its standard error as NAME_se, and tau. --quick: 1,200 pairs, 4 epochs, 2 seeds.",
 ]
 EXAMPLES = ["ccstudy longtail -o studies", "ccstudy longtail --generic 0.5 --batch 8 --json", "ccstudy longtail --quick"]
@@ -45,7 +47,8 @@ class Method:
 
 METHODS = {"sogclr": Method("SogCLR", "sogclr"), "nuclr": Method("NUCLR", "nuclr", None),
            "frozen": Method("zeta frozen", "nuclr-frozen"), "noxi": Method("without xi", "nuclr-noxi", None),
-           "nofreeze": Method("without the freeze", "nuclr", None, freeze=False), "zeta0": Method("zeta from -tau / 2", "nuclr", None, zeta0=-0.5)}
+           "nofreeze": Method("without the freeze", "nuclr", None, freeze=False), "zeta0": Method("zeta from -tau / 2", "nuclr", None, "
+           "zeta0=-0.5)}
 CLUSTERS, LATENT, WIDTH = 64, 12, 64
 TAUS = (0.1, 0.2)
 _DRAW, _GENERIC = 31, 32  # what is drawn
@@ -129,7 +132,8 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
             for column, values in (("recall", [o.test_score for o in runs]), ("zero_shot", [o.zero_shot for o in runs]),
                                    ("over_sogclr", [o.test_score - b.test_score for o, b in zip(runs, base)]),
                                    ("zero_shot_over", [o.zero_shot - b.zero_shot for o, b in zip(runs, base)]),
-                                   ("correlation", [float(np.corrcoef(o.zeta, np.log(popularity))[0, 1]) for o in runs] if learned else [])):
+                                   ("correlation", [float(np.corrcoef(o.zeta, np.log(popularity))[0, 1]) for o in runs] if learned else "
+                                       "[])):
                 row[column], row[f"{column}_se"] = mean_and_error(values)
             rows.append(row | {"tau": best[name]})
     return {"pairs": f.count, "held_out": options.held_out, "batch": options.batch, "epochs": options.epochs, "rows": rows}
@@ -161,11 +165,15 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
         row = rows[g, "nuclr"]
         sides = ["ahead" if row[c] > 2 * row[c + "_se"] else "behind" if row[c] < -2 * row[c + "_se"] else "level"
                  for c in ("over_sogclr", "zero_shot_over")]
-        told.append(f"with {g:.0%} generic captions NUCLR is {sides[0]} of SogCLR in recall ({_shown(row, 'over_sogclr')}) and {sides[1]} in "
-                    f"zero-shot accuracy ({_shown(row, 'zero_shot_over')})".replace("level of", "level with").replace("behind of", "behind"))
+        told.append(f"with {g:.0%} generic captions NUCLR is {sides[0]} of SogCLR in recall ({_shown(row, 'over_sogclr')}) and {sides[1]} "
+            f"in "
+                    f"zero-shot accuracy ({_shown(row, 'zero_shot_over')})".replace("level of", "level with").replace("behind of", "
+                    ""behind"))
     return [Section("The claim", [
-        "Wang et al. (ICLR 2025): captions differ in popularity; SogCLR takes all as equally popular, NUCLR learns it (zeta) and is better for it.",
-        f"Measured here, {result['pairs']} pairs, batch {result['batch']}, {result['epochs']} epochs: {'; '.join(told)}. More than two standard "
+        "Wang et al. (ICLR 2025): captions differ in popularity; SogCLR takes all as equally popular, NUCLR learns it (zeta) and is "
+        "better for it.",
+        f"Measured here, {result['pairs']} pairs, batch {result['batch']}, {result['epochs']} epochs: {'; '.join(told)}. More than two "
+        f"standard "
         "errors count as a difference."], [
         lines("over_sogclr", "Recall over SogCLR's", "percentage points"),
         lines("zero_shot_over", "Zero-shot accuracy over SogCLR's", "percentage points"), table_item("Numbers", table(result))])]

@@ -30,7 +30,7 @@ LABEL_STEPS, QUICK_LABEL_STEPS = 4000, 1500  # of networks with right or random 
 ROWS_PER_CLASS = 200
 SIZES, STEPS, QUICK_STEPS = (1, 2, 5, 10), (25, 50, 100, 200, 400, 800, 1600), (50, 800)
 
-PURPOSE = "k-variance normalised margins of checkpoints against their test accuracy"
+PURPOSE = "compares k-variance normalised margins of checkpoints with their test accuracy"
 TITLE = "Margins normalised by k-variance"
 USAGE = ["CHECKPOINT CHECKPOINT... --train DIR --data DIR [options]", "[-o DIR] [options]"]
 ARGUMENTS = (0, 256)
@@ -39,42 +39,39 @@ EXAMPLES = ["ccstudy margin -o studies",
             "--keep-checkpoints 100 && ccstudy margin runs/a/checkpoints/*.safetensors --train cifar10 --data "
             "cifar10-test -o studies"]
 NOTES = [
-    "For each checkpoint the linear probe of ccstream-eval is trained on the image tower's output, again with twice "
-    "the epochs until it classifies --fit percent of --train correctly or would exceed --steps. The margin rho of a "
-    "training image is its class's score minus the best other score, g the norm of its gradient in the features. "
-    "kV-margin: rho / E[Var Lip] over classes, with Var the Wasserstein-1 distance between two disjoint halves of a "
-    "class (by exact assignment) and Lip its largest g; kV-GN-margin: rho / (g + 1e-6) / E[Var]; margin and "
-    "GN-margin: rho and rho / (g + 1e-6); TV-GN-margin: the latter divided by the root of the features' total variance; "
-    "SN-margin: rho divided by the spectral complexity of the layers that are trained here (of checkpoints the "
-    "classifier alone). Medians over random images, 200 per class or all there are, averaged over "
-    "4 such draws, with --quick 1.",
-    "The thesis's claim: a larger normalised margin goes with a smaller generalisation error. Reported is Spearman's "
-    "rank correlation of each margin with the accuracy on --data, over the checkpoints.",
-    "Normalisation presupposes a classifier that fits: a negative median margin, as when less than half of --train "
-    "is correct, comes nearer to 0 the less concentrated classes are. More --steps help.",
-    "Without checkpoints: towers of ccstudy blocks, trained here on its mixture of 20 Gaussians with blocks of 1, 2, "
-    "5 and 10 and for 25 to 1,600 steps, with --quick for 50 and 800; classifiers of their hidden units are trained "
-    "on its 1,000 training points and evaluated on 2,000 others. Then two perceptrons are trained with right and with random "
-    "labels of these points.",
+    "For each checkpoint the linear probe of ccstream-eval is trained on the image tower's output. The epochs are doubled until it "
+    "classifies --fit percent of --train correctly or would exceed --steps. The margin rho of a training image is the score of its class "
+    "minus the highest other score; g is the norm of rho's gradient with respect to the features.", "kV-margin: rho / E[Var Lip], an "
+    "expectation over classes, where Var is the Wasserstein-1 distance between two disjoint halves of a class (by exact assignment) and "
+    "Lip the class's largest g; kV-GN-margin: rho / (g + 1e-6) / E[Var]; margin: rho; GN-margin: rho / (g + 1e-6); TV-GN-margin: "
+    "GN-margin divided by the root of the features' total variance; SN-margin: rho divided by the spectral complexity of the layers "
+    "trained here (for checkpoints only the classifier). Each is a median over up to 200 random images per class, averaged over 4 draws "
+    "(--quick: 1).",
+    "The thesis claims that a larger normalised margin predicts a smaller generalisation error. The result is Spearman's rank correlation "
+    "of each margin with the accuracy on --data, over the checkpoints.",
+    "Normalised margins are meaningful only if the classifier fits --train: a negative median margin (less than half of --train correct) "
+    "is closer to 0 the less concentrated the classes are. Increase --steps then.",
+    "Without checkpoints, towers of 'ccstudy blocks' are trained on its mixture of 20 Gaussians, with blocks of 1, 2, 5 and 10 for 25 to "
+    "1,600 steps (--quick: 50 and 800). Classifiers of their hidden units are trained on its 1,000 training points and evaluated on 2,000 "
+    "others. Then two perceptrons are trained on these points, with correct and with random labels.",
     "--json: train and data; rows of checkpoint, accuracy and train_accuracy in percent, epochs of the classifier, "
     "margin, gn_margin, sn_margin, tv_gn_margin, kv_margin, kv_gn_margin, variance and lipschitz (means over classes); "
-    "rank_correlation of each margin, null where it does not differ; distributions, the quantiles 0.05, 0.25, 0.5, 0.75 and 0.95 "
-    "of the margins of four of them; without checkpoints labels and label_distributions, the same of networks with right "
-    "and random labels.",
+    "rank_correlation of each margin, null if it is constant; distributions, the quantiles 0.05, 0.25, 0.5, 0.75 and 0.95 of the margins "
+    "of four checkpoints; without checkpoints also labels and label_distributions, the same for networks with correct and random labels.",
 ]
 _PASSED = [  # to ccstream-eval embed
     Option("transform", metavar="KIND", choices=("crop", "squash"), default="crop",
-           help="crop: scale the shorter side to the model's size and keep the centre, as the papers do; squash: the "
-                "whole image, as evaluation during training does"),
+           help="how images are brought to the model's size. crop: resize the shorter side and crop the centre, as in the papers; squash: "
+           "resize without keeping the aspect ratio, as evaluation during training"),
     Option("image-norm", metavar="NAME", default="own", former="normalize",
            choices=("own", "clip", "imagenet", "cifar10", "cifar100", "none", "inception"),
-           help="mean and std for normalising images; own: those of the model's training; the papers' zero-shot and "
-                "probes use the dataset's or imagenet's", group="Common options"),
-    Option("batch-size", "b", int, 128, "N", "images encoded at a time; does not change the result", least=1,
+           help="channel mean and std for normalising images; own: as in training (the papers use the dataset's or ImageNet's for "
+           "zero-shot classification and probes)", group="Common options"),
+    Option("batch-size", "b", int, 128, "N", "images per forward pass; does not change the result", least=1,
            most=32768, group="Common options", former="batch"),
     Option("device", metavar="NAME", default="cpu", group="Common options",
-           help="cpu (oneDNN); cuda or cuda:N; auto: cuda if it works, else cpu with a line that explains why; "
-                "cpu-ref (plain loops, for checking only)"),
+           help="cpu (oneDNN); cuda or cuda:N; auto: cuda if it works, else cpu, and the reason is logged; cpu-ref (plain loops, for "
+           "checking only)"),
     Option("threads", "t", int, 0, "N", "compute threads; 0: all CPUs", most=1024, least=0, group="Common options"),
     Option("loader-threads", "", int, 0, "N", "decode threads; 0: one per CPU", least=0, most=1024,
            group="Common options"),
@@ -95,12 +92,11 @@ OPTIONS = [
     Option("data", "d", metavar="DIR", help="dataset with labels on which checkpoints are evaluated"),
     Option("train", metavar="DIR",
            help="dataset with labels on which the classifier is trained and margins are measured"),
-    Option("epochs", "e", int, 32, "N", "epochs of the classifier over --train; doubled until it fits", least=1,
+    Option("epochs", "e", int, 32, "N", "epochs of the classifier over --train; doubled until it reaches --fit", least=1,
            most=100000),
     Option("fit", "", float, 90.0, "PERCENT",
-           "percentage of --train that a classifier that fits has correct; 0: --epochs, fit or "
-           "not", least=0, most=100),
-    Option("steps", "", int, 20000, "N", "most steps of 512 images of a classifier that does not fit yet", least=1,
+           "training accuracy in percent that the classifier must reach; 0: train for --epochs only", least=0, most=100),
+    Option("steps", "", int, 20000, "N", "maximum number of steps of 512 images for reaching --fit", least=1,
            most=10000000),
     *_PASSED,
 ]

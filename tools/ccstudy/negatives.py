@@ -10,15 +10,16 @@ from . import heads
 from .heads import LARGEST, Setting, mean_and_error
 from .study import Column, Options, Progress, Section, Table, axis, figure, series, table_item
 
-PURPOSE = "negatives with and without those of the anchor's class: DCL, figure 3-2"
+PURPOSE = "compares negatives with and without those of the anchor's class: DCL, figure 3-2"
 TITLE = "Negatives with and without the anchor's class"
 OPTIONS = [row for row in heads.OPTIONS if row.name not in ("pairs", "features")]
 NOTES = [
-    "One head is trained on two crops of every point that 'ccstudy noise --noise augment' draws, in batches of 16 to 128. "
-    "Biased: clip, with all other points of the batch as negatives. Debiased: dcl, whose tau+ is 1 / classes. "
-    "Unbiased: clip without the points of the anchor's label. Temperature tuned for each on validation points with one seed. "
-    "The number is the accuracy of a linear classifier of whole points.",
-    "--json: settings; rows of method, batch, seeds, accuracy, over_biased (of the same batch and seed), each with its standard "
+    "One head is trained on two crops of each synthetic point of 'ccstudy noise --noise augment', in batches of 16 to 128. Biased: clip, "
+    "with all other points of the batch as negatives. Debiased: dcl with tau+ = 1 / classes. Unbiased: clip without the points of the "
+    "anchor's label. The temperature is tuned for each on validation points with one seed. The result is the accuracy of a linear "
+    "classifier on uncropped points.",
+    "--json: settings; rows of method, batch, seeds, accuracy, over_biased (the difference from biased with the same batch and seed), "
+    "each with its standard "
     "error as NAME_se, tau and validation. --quick: batches 32 and 128, 6 epochs, 2 seeds.",
 ]
 EXAMPLES = ["ccstudy negatives -o studies", "ccstudy negatives --quick --json"]
@@ -92,7 +93,8 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
     def lines(name: str, title: str, y: dict[str, Any]) -> dict[str, Any]:
         own = {key: [row for row in result["rows"] if row["method"] == key] for key in METHODS}
         return figure("lines", title, axis("batch", scale="log"), y,
-                      [series(METHODS[key].title, [r["batch"] for r in rows], [r[name] for r in rows], error=[r[name + "_se"] for r in rows])
+                      [series(METHODS[key].title, [r["batch"] for r in rows], [r[name] for r in rows], error=[r[name + "_se"] for r in "
+                          "rows])
                        for key, rows in own.items()], "Bars: standard errors over seeds.")
 
     largest = [row for row in result["rows"] if row["batch"] == result["rows"][-1]["batch"]]

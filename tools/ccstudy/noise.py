@@ -11,38 +11,37 @@ from . import heads
 from .heads import LARGEST, RECALLS, Features, Outcome, Setting, mean_and_error
 from .study import Column, Option, Options, Progress, Section, Table, UsageError, axis, figure, series, table_item
 
-PURPOSE = "recall or accuracy over the fraction of noisy pairs, labels or crops: RINCE against CLIP"
+PURPOSE = "compares RINCE and CLIP on training data with a fraction of noisy pairs, labels or crops"
 TITLE = "RINCE and CLIP over the fraction of what is wrong"
 OPTIONS = [
     Option("noise", "", str, "pair", "KIND", choices=("pair", "label", "augment"),
-           help="what is wrong in a fraction of the training data. pair: the texts of an image; label: the label of a point, "
-                "where two points of one label are a pair, random ones or with --features those of PREFIX.labels.npy instead "
-                "of texts and owners; augment: crops, where two crops of one random point are a pair"),
+           help="kind of noise. pair: images with the texts of another image; label: positive pairs are two points of one label, and some "
+           "labels are wrong (points are synthetic, or with --features have the labels of PREFIX.labels.npy); augment: positive pairs are "
+           "two crops of one synthetic point, and some crops are too small"),
     *heads.OPTIONS,
     Option("batch", "b", int, LARGEST, "N", "pairs per step", 8, LARGEST),
 ]
 NOTES = [
-    "Features stay fixed; a head for images and one for texts are trained on them with clip, and with rince at q 0.01, "
-    "0.1, 0.5 and 1. A fraction of the training images, 0 to 0.8, has the texts of another image, as with "
-    "ccstream-train --pair-noise. The claim: clip loses accuracy to such noise, and rince the less the larger q is.",
-    "--noise label, as in the thesis (section 5.3.1): a pair is two points of one label, another one in every epoch, "
-    "through one head. A fraction of the training points, by (seed, point), has the label of another class, all of them "
-    "as often; the thesis exchanges similar classes, half as often. The number is the accuracy, on test points, of a "
-    "linear classifier of the embeddings that learned right labels. Drawn: a mixture of 20 classes in 6 of 64 "
-    "dimensions, 150 points of each. Files: noise-label.json and .html.",
-    "--noise augment, as in the thesis's table A.2 (crops of images to a fifth with probability eta): a pair is two crops of "
-    "one point. Drawn: 20 classes of 150 points with 20 patches; a patch has what its class is in 6 of 64 dimensions, "
-    "what its point is in 18, and noise. A crop is the mean of 40 to 100 % of the patches, consecutive ones, and with the "
-    "probability that is the fraction of a fifth of that; the classifier sees whole points. Heads have 8 outputs unless --dim "
-    "says otherwise. Files: noise-augment.json and .html.",
-    "For each loss and fraction, the temperature (0.05 to 0.8) and rince's lambda (0.01, 0.1, 0.4) are those whose mean "
-    "of R@1, R@5 and R@10 on the validation pairs is highest, with one seed; --repeats other seeds of that setting, "
-    "each with noise of its own, give the mean and standard error on the test pairs.",
+    "A head for images and one for texts are trained on fixed features with clip, and with rince at q = 0.01, 0.1, 0.5 and 1. A fraction "
+    "of 0 to 0.8 of the training images gets the texts of another image, as with ccstream-train --pair-noise. The paper claims that such "
+    "noise lowers clip's accuracy, and rince's less, the larger q is.",
+    "--noise label, as in the thesis (section 5.3.1): a positive pair is two points of one label, redrawn every epoch, and there is one "
+    "head. A fraction of the training points, chosen by seed and point, gets the label of another class, every class equally often; the "
+    "thesis swaps similar classes at half that rate. The result is the test accuracy of a linear classifier of the embeddings, trained "
+    "with correct labels. Synthetic data: a mixture of 20 classes in 6 of 64 dimensions, 150 points each. Files: noise-label.json and "
+    ".html.",
+    "--noise augment, as in the thesis's table A.2 (crops to a fifth of the image with probability eta): a positive pair is two crops of "
+    "one point. Synthetic data: 20 classes of 150 points with 20 patches; a patch encodes its class in 6 of 64 dimensions, its point in "
+    "18, plus noise. A crop is the mean of 40 to 100 % of the patches, consecutive ones; with probability eta, of a fifth of that. The "
+    "classifier uses uncropped points. Heads have 8 outputs unless --dim is given. Files: noise-augment.json and .html.",
+    "For each loss and fraction, the temperature (0.05 to 0.8) and rince's lambda (0.01, 0.1, 0.4) are chosen by the mean of R@1, R@5 and "
+    "R@10 on the validation pairs, with one seed. The mean and standard error on the test pairs are over --repeats other seeds of the "
+    "chosen setting, each with its own noise.",
     "--json: settings; rows of loss, q (rince), noise, seeds, recall (the mean of R@1, R@5 and R@10), r1, r5, r10, "
-    "over_clip (the difference from clip's recall at the same noise with the same seed) and lost (recall without noise "
-    "less recall, with the same seed), each with its standard error as NAME_se; the tuned tau and lambda (rince), and "
-    "validation, the recall that chose them. label, augment: accuracy instead of recall and r1 to r10. untrained: the same of "
-    "initial heads, a mean over as many seeds; noise counts where training gains over that. --quick: 640 "
+    "over_clip (the difference from clip's recall with the same noise and seed) and lost (recall without noise minus recall, with the "
+    "same seed), each with its standard error as NAME_se; the tuned tau and lambda (rince), and validation, the recall by which they were "
+    "chosen. label, augment: accuracy instead of recall and r1 to r10. untrained: the same for randomly initialised heads, averaged over "
+    "the same number of seeds; noise has an effect only if training improves on that. --quick: 640 "
     "random pairs, fractions 0, 0.4 and 0.8, a small grid, 2 seeds.",
 ]
 EXAMPLES = [

@@ -16,21 +16,22 @@ from typing import Any
 from .heads import draws, mean_and_error
 from .study import Column, Option, Options, Progress, Section, Table, axis, ccstream, figure, np, series, table_item
 
-PURPOSE = "error of log u against the exact normaliser over the batch: SogCLR, FastCLIP, SCENT, NeuCLIP against CLIP"
+PURPOSE = "measures the error of log u, relative to the exact normaliser, over the batch size: SogCLR, FastCLIP, SCENT, NeuCLIP and CLIP"
 TITLE = "Error of the normaliser"
 OPTIONS = [
-    Option("pairs", "n", int, 2048, "N", "random pairs", 256, 16384),
-    Option("epochs", "e", int, 10, "N", "epochs before the error is measured, in the last one", 2, 1000),
+    Option("pairs", "n", int, 2048, "N", "number of random pairs", 256, 16384),
+    Option("epochs", "e", int, 10, "N", "epochs; the error is measured in the last one", 2, 1000),
     Option("tau", "", float, 0.07, "X", "temperature", 1e-3, 10),
-    Option("drift", "", float, 0.3, "X", "how far an embedding moves over the run, in its own length; 0: it stays", 0, 10),
-    Option("repeats", "r", int, 5, "N", "draws of pairs and batches", 2, 100),
+    Option("drift", "", float, 0.3, "X", "distance that an embedding moves during the run, relative to its length; 0: it stays fixed", 0, "
+        "10),
+    Option("repeats", "r", int, 5, "N", "random draws of pairs and batches", 2, 100),
 ]
 NOTES = [
-    "Pairs are drawn unit vectors of 32 numbers around 64 centres, texts their images with noise, and drift towards a fixed direction of "
-    "their own. A loss steps through batches of 8 to 128; of every anchor of the last epoch its log u right after its step is "
-    "compared with the exact one at that moment: root mean square and mean (bias) of the difference. Of NeuCLIP alpha takes the place of "
-    "log u: two networks of 256 prototypes, the last embeddings when it begins and every 500 steps, with 10 steps of AdaGrad at 0.05 per batch; "
-    "the paper, which names no rate, has 4,096.",
+    "Synthetic images are random unit vectors of dimension 32 around 64 centres, texts are their images with noise, and each pair drifts "
+    "in its own fixed direction. Each loss trains on batches of 8 to 128. For each anchor of the last epoch, log u right after its step "
+    "is compared with the exact value at that moment; the result is the root mean square and the mean (bias) of the difference. For "
+    "NeuCLIP, alpha replaces log u: two networks of 256 prototypes, initialised with the latest embeddings at the start and every 500 "
+    "steps, with 10 steps of AdaGrad at 0.05 per batch (the paper has 4,096 prototypes and does not state the rate).",
     "--json: rows of method, batch, repeats, rms, bias, each with its standard error as NAME_se, in nats. --quick: 512 pairs, 4 "
     "epochs, 2 repeats.",
 ]
@@ -181,6 +182,8 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
     return [Section("Measured", [
         "A global loss divides every anchor's gradient by u, an estimate of its sum over all pairs. CLIP's is that of the batch, which is "
         "noisy and, in its logarithm, too low: most sums are made by few hard contrasts that a small batch does not hold.",
-        f"Measured here over {result['pairs']} random pairs at tau {result['tau']:g}, {result['epochs']} epochs, drift {result['drift']:g}: the root "
+        f"Measured here over {result['pairs']} random pairs at tau {result['tau']:g}, {result['epochs']} epochs, drift "
+        f"{result['drift']:g}: the root "
         f"mean square error of log u at batch {BATCHES[0]} and {BATCHES[-1]}: {ends}."], [
-        lines("rms", "Error of log u over the batch"), lines("bias", "Bias of log u over the batch"), table_item("Numbers", table(result))])]
+        lines("rms", "Error of log u over the batch"), lines("bias", "Bias of log u over the batch"), table_item("Numbers", "
+            "table(result))])]

@@ -29,22 +29,22 @@ PURPOSE = "writes an HTML report of one or more runs"
 USAGE = ["[-o FILE] RUN...", "--group [-o FILE] RUN...", "--follow [--json] RUN", "[--follow] --tensorboard DIR|--wandb PROJECT RUN"]
 ARGUMENTS = (1, 256)
 OPTIONS = [
-    Option("out", "o", metavar="FILE", help="the page; without it, report.html in the first RUN, with --group group.html in "
-           "the current folder"),
-    Option("group", kind=bool, help="one row for the runs that differ in --seed alone: mean and standard deviation over seeds, "
-           "paired differences to the first RUN's row, curves with bands"),
-    Option("force", kind=bool, help="replace a file that this command did not make"),
-    Option("probe-pairs", kind=int, metavar="N", default=0, least=0, most=20000, help="runs of nuclr: encode N training pairs "
-           "with every checkpoint that the run keeps, and compare zeta with the minimiser of eq. (8) over them; RUN/probe.jsonl keeps "
-           "the numbers, which later pages show too"),
-    Option("json", kind=bool, help="the last numbers of every run as JSON on stdout; with --group all of its numbers"),
-    Option("quiet", "q", bool, help="no path on stdout; of --follow no progress"),
-    Option("follow", kind=bool, help="no page: show the progress of one RUN that another process trains, on this host or through "
-           "a shared folder, until it ends; with --json also its numbers, one object for each step on stdout"),
-    Option("tensorboard", metavar="DIR", group="Other viewers", help="no page: write the numbers, histograms and retrieval "
-           "examples of one RUN to this folder as event files; requires the Python package tensorboard"),
-    Option("wandb", metavar="PROJECT", group="Other viewers", help="no page: log the numbers and histograms of one RUN to "
-           "Weights & Biases; requires the Python package wandb"),
+    Option("out", "o", metavar="FILE", help="output page [default: report.html in the first RUN; with --group, group.html in the current "
+        "folder]"),
+    Option("group", kind=bool, help="combine runs that differ only in --seed into one row: mean and standard deviation over seeds, paired "
+        "differences to the first RUN's row, curves with bands"),
+    Option("force", kind=bool, help="replace an existing file that this command did not write"),
+    Option("probe-pairs", kind=int, metavar="N", default=0, least=0, most=20000, help="runs of nuclr: encode N training pairs with each "
+        "kept checkpoint, and compare zeta with the minimiser of NUCLR's eq. (8) over them; the numbers are kept in RUN/probe.jsonl and "
+        "shown on later pages; 0: off"),
+    Option("json", kind=bool, help="print the last numbers of each run as JSON; with --group, all numbers of the groups"),
+    Option("quiet", "q", bool, help="do not print the path of the page; with --follow, no progress"),
+    Option("follow", kind=bool, help="show the progress of one RUN, which another process trains on this host or in a shared folder, "
+        "until it ends, and write no page; with --json, print the numbers of each step as one JSON object"),
+    Option("tensorboard", metavar="DIR", group="Other viewers", help="write the numbers, histograms and retrieval examples of one RUN to "
+        "this folder as TensorBoard event files, and no page; requires the Python package tensorboard"),
+    Option("wandb", metavar="PROJECT", group="Other viewers", help="log the numbers and histograms of one RUN to Weights & Biases, and "
+        "write no page; requires the Python package wandb"),
     Option("data", "d", list, metavar="LOCATION", group="Remote datasets", help="a remote dataset of RUN, whose server may "
            "be contacted; what RUN itself lists is not trusted"),
     Option("trust", kind=bool, group="Remote datasets", help="RUN is your own: contact the servers that its config.json lists, with "
@@ -58,19 +58,18 @@ OPTIONS = [
     Option("cache-size", metavar="SIZE", group="Remote datasets", help="limit of --cache, such as 64GiB"),
 ]
 NOTES = [
-    "RUN is the directory of a run, finished, running or interrupted. Lines of several runs, up to 8, are drawn over each "
-    "other.",
-    "The page is one file without references to others: losses, recall, learning rates, gradient norm, speed and memory over "
-    "steps; time breakdown; per-sample state, with histograms; command, machine, datasets and options. For one run also the "
-    "retrieval examples of the last evaluation, and the samples with the largest and smallest zeta or u. Figures have their "
-    "numbers below them.",
-    "'ccstream-train' writes RUN/report.html when it ends, and with --report at every checkpoint and evaluation.",
-    "Images come from the datasets of the run: from those at servers only if --data names them, or --endpoint or your AWS "
-    "profile the server of s3:// ones. A run is data and may be a stranger's: its own endpoint, cache and keys are not used "
+    "RUN is the directory of a finished, running or interrupted run. Curves of up to 8 runs share the same axes.",
+    "The page is self-contained. It shows losses, recall, learning rates, gradient norm, speed and memory over steps; a time breakdown; "
+    "per-sample state with histograms; command, machine, datasets and options. For a single run it also shows the retrieval examples of "
+    "the last evaluation, and the samples with the largest and smallest zeta or u. The numbers of each figure can be shown as a table "
+    "below it.",
+    "'ccstream-train' writes RUN/report.html when it ends; with --report, also at every checkpoint and evaluation.",
+    "Images are read from the run's datasets. Remote datasets are read only if you name them with --data, or, for s3://, if --endpoint or "
+    "your AWS profile names their server. A run may come from somebody else, so its recorded endpoint, cache and keys are not used "
     "without --trust.",
-    "--follow ends with RUN, or by Ctrl-C: exit code 65 if RUN stopped before its last step, else 0. --tensorboard and --wandb "
-    "write what there is, with --follow what comes too; a second call has no step twice.",
-    "More images: 'ccdump popularity --html' and 'ccstream-eval retrieval --html'.",
+    "--follow stops when RUN ends or on Ctrl-C; the exit code is 65 if RUN stopped before its last step, else 0. --tensorboard and "
+    "--wandb write the existing steps, with --follow also new ones; repeated calls do not write a step twice.",
+    "For more images see 'ccdump popularity --html' and 'ccstream-eval retrieval --html'.",
 ]
 EXAMPLES = ["ccstream-report -o report.html runs/a", "ccstream-report -o losses.html runs/nuclr runs/sogclr runs/clip",
             "ccstream-report --group -o table.html runs/*", "ccstream-report --follow --tensorboard board runs/a"]
@@ -318,7 +317,8 @@ class _Samples:
     def __init__(self, options: Options, run: RunLog, room: int):
         self.card = Cards(room).card
         self.words = []
-        own: dict[str, Any] = {"data": [], "endpoint": None, "cache": None, "cache-size": None, "instance-metadata": None, "allow-private": None}
+        own: dict[str, Any] = {"data": [], "endpoint": None, "cache": None, "cache-size": None, "instance-metadata": None, "
+        ""allow-private": None}
         if options.trust:
             own |= {name: run.option(name) for name in own}
         for name in ("endpoint", "cache", "cache-size"):

@@ -188,11 +188,11 @@ class Option:
 
 
 COMMON = [
-    Option("out", "o", metavar="DIR", help="folder for NAME.json, NAME.html and the figures; made if missing"),
-    Option("force", kind=bool, help="replace files of these names that this command did not make"),
-    Option("seed", "s", int, 0, "N", "seed of all random numbers", least=0),
-    Option("quick", kind=bool, help="a smaller experiment"),
-    Option("json", kind=bool, help="all numbers on stdout"),
+    Option("out", "o", metavar="DIR", help="folder for NAME.json, NAME.html and the figures; created if missing"),
+    Option("force", kind=bool, help="also replace files of these names that this command did not write"),
+    Option("seed", "s", int, 0, "N", "random seed", least=0),
+    Option("quick", kind=bool, help="run a smaller experiment"),
+    Option("json", kind=bool, help="print all numbers as JSON"),
     Option("quiet", "q", bool, help="no progress and no table"),
 ]
 

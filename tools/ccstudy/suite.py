@@ -37,40 +37,39 @@ TITLE = "Test sets"
 USAGE = ["CHECKPOINT --sets DIR -o OUT [options]"]
 ARGUMENTS = (1, 1)
 OPTIONS = [
-    Option("sets", metavar="DIR", help="folder of sets: wds_NAME as clip-benchmark and DataComp have them, packed datasets, "
-           "winogavil, winoground and sugar_crepe with their images; or a remote location with such folders, in which {} is "
-           "replaced by the names of --only"),
-    Option("out", "o", metavar="OUT", help="folder for eval_results.jsonl, suite.json and suite.html; a second run "
-           "continues with the sets that are not in eval_results.jsonl"),
-    Option("only", kind=list, metavar="NAME,...", help="only these sets: names of folders, or keys of DataComp"),
+    Option("sets", metavar="DIR", help="folder of test sets: wds_NAME as in clip-benchmark and DataComp, packed datasets, and winogavil, "
+        "winoground and sugar_crepe with their images; or a remote location of such folders, in which {} is replaced by the names of "
+        "--only"),
+    Option("out", "o", metavar="OUT", help="folder for eval_results.jsonl, suite.json and suite.html; run again to evaluate the sets that "
+        "are missing in eval_results.jsonl"),
+    Option("only", kind=list, metavar="NAME,...", help="only these sets, by folder name or DataComp key"),
     Option("group", kind=list, metavar="NAME,...", help="only sets of these groups: " + ", ".join(suite_sets.GROUPS)),
-    Option("follow-links", kind=bool, help="read files through links that lead out of the folder of sets, as a cache of the Hub has"),
-    Option("force", kind=bool, help="remove the results of another checkpoint in OUT"),
-    Option("keep-embeddings", kind=bool, help="leave embeddings, class vectors and labels as .npy in OUT/embeddings"),
+    Option("follow-links", kind=bool, help="follow links that lead out of the folder of sets, as in a Hub cache"),
+    Option("force", kind=bool, help="remove results of another checkpoint from OUT"),
+    Option("keep-embeddings", kind=bool, help="keep embeddings, class vectors and labels as .npy files in OUT/embeddings"),
     Option("json", kind=bool, help="suite.json on stdout instead of the table"),
     Option("quiet", "q", bool, help="no progress and no table"),
-    Option("cache", metavar="CACHE", help="folder for the files of remote sets, which stay there; without it, a set's files "
-           "are in OUT/cache until the set is finished"),
-    Option("endpoint", metavar="URL", help="server of s3:// locations, as other programs have it"),
-    Option("allow-private", kind=bool, help="names and redirects may lead to private addresses, as other programs have it"),
-    Option("ranks", kind=int, default=1, metavar="N", help="processes that share the sets; with --device cuda each has the GPU "
-           "of its number", least=1, most=1024),
+    Option("cache", metavar="CACHE", help="folder in which files of remote sets are kept; without it, a set's files are in OUT/cache "
+        "until the set is finished"),
+    Option("endpoint", metavar="URL", help="server of s3:// locations, as in the other programs"),
+    Option("allow-private", kind=bool, help="allow host names and redirects that lead to private addresses, as in the other programs"),
+    Option("ranks", kind=int, default=1, metavar="N", help="number of processes among which the sets are divided; with --device cuda, "
+        "process K uses GPU K", least=1, most=1024),
     Option("transform", default="own", metavar="KIND", choices=("own", "clip", "crop", "squash"), group="Model",
-           help="how images become the model's size: own: as open_clip does for its models, for others clip; ccstream-eval "
-           "zeroshot --help describes the rest"),
+           help="how images are brought to the model's size. own: open_clip's way for its models, else clip; the others are described in "
+           "ccstream-eval zeroshot --help"),
     Option("image-norm", default="own", metavar="NAME", group="Model",
-           help="channel mean and std, as ccstream-eval zeroshot has them"),
+           help="channel mean and std, as in ccstream-eval zeroshot"),
     Option("device", default="cpu", metavar="NAME", group="Model", help="cpu, cuda, cuda:N or auto"),
-    Option("batch-size", "b", int, 128, "N", "images or prompts encoded at a time", least=1, most=32768, group="Model"),
+    Option("batch-size", "b", int, 128, "N", "images or prompts per forward pass", least=1, most=32768, group="Model"),
     Option("threads", "t", int, 0, "N", "compute threads; 0: all CPUs", least=0, most=1024, group="Model"),
 ]
 NOTES = [
-    "Every image is decoded and encoded once, and every prompt once for all sets that have it. A class is the mean of its "
-    "prompts' embeddings; of equal scores the lower label wins. Images are read as Pillow's convert('RGB') and with it "
-    "clip-benchmark do: EXIF orientation is ignored, transparency dropped; both are counted. Images that do not decode are "
-    "counted, listed in suite.json, and not part of a metric.",
-    "Metrics are fractions in the files, named as in DataComp's; the table has percent. A set that is none of the 38 is "
-    "evaluated too, but is in no average. Averages over incomplete groups are marked.",
+    "Each image is decoded and encoded once, each prompt once for all sets that use it. A class is the mean of its prompts' embeddings; "
+    "ties go to the lower label. Images are read as by Pillow's convert('RGB') and clip-benchmark: EXIF orientation is ignored and "
+    "transparency dropped; both are counted. Images that cannot be decoded are counted, listed in suite.json, and excluded from metrics.",
+    "Metrics are fractions in the files, with DataComp's names, and percent in the table. Sets that are not among the 38 are evaluated "
+    "too, but not averaged. Averages over incomplete groups are marked.",
 ]
 EXAMPLES = ["ccstream-eval suite runs/a --sets sets -o runs/a-suite",
             "ccstream-eval suite runs/a --sets sets -o out --group imagenet,shifts --device cuda",

@@ -33,29 +33,27 @@ from .run_log import LABELS, Points, RunLog
 from .study import (Column, DataError, NotFoundError, Option, Options, Progress, Section, StudyError, Table, UsageError,
                     axis, figure, series, start, table_item)
 
-PURPOSE = "the table of a paper: losses x seeds x test sets, from one file"
+PURPOSE = "makes a table of losses x seeds x test sets from one file"
 TITLE = "Table"
 USAGE = ["SPEC -o OUT [options]"]
 ARGUMENTS = (1, 1)
 OPTIONS = [
-    Option("out", "o", metavar="OUT", help="folder for the page, the numbers, and all runs; the same command continues a "
-           "killed one"),
-    Option("set", kind=list, metavar="NAME=DIR", help="the dataset, or folder of sets, that the spec calls NAME"),
-    Option("seeds", kind=int, default=0, metavar="N", least=0, most=100, help="the first N seeds of the spec; 0: all"),
-    Option("rows", kind=list, metavar="NAME,...", help="only these rows"),
-    Option("jobs", "j", int, 0, "N", "trainings and tests at the same time; 0: one for every two CPUs", least=0, most=256),
-    Option("device", default="cpu", metavar="NAME", help="where every job trains, as in ccstream-train"),
-    Option("force", kind=bool, help="replace files of these names that this command did not make"),
-    Option("json", kind=bool, help="all numbers on stdout"),
+    Option("out", "o", metavar="OUT", help="folder for the page, the numbers and all runs; run the same command again to resume"),
+    Option("set", kind=list, metavar="NAME=DIR", help="dataset, or folder of test sets, called NAME in the spec"),
+    Option("seeds", kind=int, default=0, metavar="N", least=0, most=100, help="use only the first N seeds of the spec; 0: all"),
+    Option("rows", kind=list, metavar="NAME,...", help="only these rows of the spec"),
+    Option("jobs", "j", int, 0, "N", "concurrent trainings and tests; 0: one per two CPUs", least=0, most=256),
+    Option("device", default="cpu", metavar="NAME", help="device of all jobs, as in ccstream-train"),
+    Option("force", kind=bool, help="also replace files of these names that this command did not write"),
+    Option("json", kind=bool, help="print all numbers as JSON"),
     Option("quiet", "q", bool, help="no progress and no table"),
 ]
 NOTES = [
-    "SPEC is a TOML file, or the name of one that is installed: nuclr-table1, nuclr-table1-small, nuclr-figure4, zeta0, "
+    "SPEC is a TOML file, or the name of an installed one: nuclr-table1, nuclr-table1-small, nuclr-figure4, zeta0, "
     "fastclip. docs/evaluation.md describes it.",
-    "Settings are chosen by the validation data, with the first seed; tests are never looked at. Errors are standard "
-    "deviations over seeds; differences to the baseline are paired by seed, with their standard error.",
-    "A training that was interrupted is resumed, and a finished job is not repeated, so that the table does not depend on "
-    "interruptions, but for its times.",
+    "Hyperparameters are chosen on the validation data with the first seed, never on the test sets. Errors are standard deviations over "
+    "seeds; differences from the baseline are paired by seed and have standard errors.",
+    "Interrupted trainings are resumed and finished jobs are not repeated, so interruptions change nothing but the times in the table.",
 ]
 EXAMPLES = ["ccstudy table nuclr-table1-small -o table --set train=cc3m --set val=cc3m-val --set coco=coco-test "
             "--set flickr=flickr30k-test --set cifar=cifar10-test", "ccstudy table mine.toml -o out --seeds 1"]

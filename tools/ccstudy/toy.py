@@ -17,16 +17,15 @@ from typing import Any, NamedTuple
 from . import popularity
 from .study import Column, Item, Option, Options, Progress, Section, Table, axis, figure, np, series, table_item
 
-PURPOSE = "the toy problem of NUCLR, where the true popularity is known (figures 2 and 6)"
+PURPOSE = "solves NUCLR's toy problem, whose true popularity is known (figures 2 and 6)"
 TITLE = "NUCLR's toy problem: popularity from data alone"
 OPTIONS = [
-    Option("repeats", "r", int, 20, "N", "sets of pairs for every number of pairs", least=2, most=1000),
+    Option("repeats", "r", int, 20, "N", "random sets of pairs per number of pairs", least=2, most=1000),
 ]
 NOTES = [
-    "x is uniform on the upper half of the unit disc and y in the unit square has density exp(<x, y> / tau) / Z(x). "
-    "For n = 25 to 1,600 pairs the risk of MLE (with the exact Z), GCL (every sample equally popular) and NUCLR "
-    "(popularity from the data alone) is compared with the true risk. The paper's claim: the error of GCL does not "
-    "fall with n, that of NUCLR falls as that of MLE does.",
+    "x is uniform on the upper half of the unit disc, and y in the unit square has density exp(<x, y> / tau) / Z(x). For n = 25 to 1,600 "
+    "pairs the risks of MLE (with the exact Z), GCL (all samples equally popular) and NUCLR (popularity estimated from the data) are "
+    "compared with the true risk. The paper claims that NUCLR's error falls with n like MLE's, and that GCL's does not.",
     "--json: risk by tau; rows of tau, n, repeats, means of the errors of nuclr, gcl and mle, of the error terms "
     "error_nuclr and error_gcl and of the correlation of log popularity, and the standard error of each mean as "
     "NAME_se. --quick: up to 400 pairs, 5 repeats.",

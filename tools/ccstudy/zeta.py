@@ -15,20 +15,19 @@ from . import popularity, toy
 from .study import (Column, Item, Option, Options, Progress, Section, Table, axis, ccstream, figure, np, series,
                     table_item)
 
-PURPOSE = "popularity learned by NUCLR's Algorithm 1 against the minimiser of its eq. (8)"
+PURPOSE = "compares the popularity learned by NUCLR's Algorithm 1 with the minimiser of its eq. (8)"
 TITLE = "NUCLR's popularity: learned and exact"
 OPTIONS = [
-    Option("epochs", "e", int, 400, "N", "epochs of every run: zeta's rate falls to 0 in them", least=1, most=100000),
+    Option("epochs", "e", int, 400, "N", "epochs per run; zeta's learning rate falls to 0 over them", least=1, most=100000),
 ]
 NOTES = [
-    "Similarities of 200 pairs are fixed; the loss nuclr of ccstream-train learns zeta in batches of 10, 20, 50 and "
-    "100, with --zeta-gradient paper and unbiased, and is compared with the exact minimiser. drawn: the toy problem's "
-    "pairs; fitted: embeddings whose own pair is the most similar, as after training. Each run keeps xi in the three "
-    "forms of --xi.",
-    "--json: problems; rows of problem, gradient, batch, by side (image, text) the correlation with the minimiser, the "
-    "root mean square distance from it, mean and largest zeta, xi by form, and by form how far the gradient of the "
-    "last epoch is from that of --xi signed, relative to it; trace: the same over the epochs at batch 20; samples: the "
-    "minimiser and what was learned at batch 20. --quick: batches 20 and 100, 100 epochs.",
+    "The similarities of 200 pairs are fixed. The loss nuclr learns zeta in batches of 10, 20, 50 and 100, with --zeta-gradient paper and "
+    "unbiased, and zeta is compared with the exact minimiser. drawn: pairs of the toy problem; fitted: embeddings whose positive pair is "
+    "the most similar, as after training. Each run tracks xi in the three forms of --xi.",
+    "--json: problems; rows of problem, gradient and batch; per side (image, text) the correlation with the minimiser, the root mean "
+    "square distance from it, the mean and the largest zeta, xi per form, and per form the relative difference of the last epoch's "
+    "gradient from that of --xi signed; trace: the same over the epochs at batch 20; samples: the minimiser and the learned values at "
+    "batch 20. --quick: batches 20 and 100, 100 epochs.",
 ]
 EXAMPLES = ["ccstudy zeta -o studies", "ccstudy zeta --quick --json"]
 

@@ -22,7 +22,7 @@
     {                                                                                              \
         "force", 0, CLI_FLAG, CLI_FIELD(type, field),                                              \
             .alias = "overwrite",                                                                  \
-            .help = "replace an output that exists and that this command did not make"             \
+            .help = "replace an existing output that this command did not write"                   \
     }
 
 /* A file; NULL and "-": none. Returns OK, EXISTS or USAGE (it is remote). */

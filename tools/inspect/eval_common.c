@@ -21,20 +21,20 @@ const struct cli_option eval_option_rows[EVAL_OPTION_COUNT] = {
     {"image-norm", 0, CLI_ENUM, FIELD(image_norm), .alias = "normalize",
      .choices = image_norm_choices, .default_text = "own", .metavar = "NAME",
      .group = "Common options",
-     .help = "channel mean and std for normalisation; own: as in training; the papers use the "
-             "dataset's or ImageNet's for zero-shot and probes"},
+     .help = "channel mean and std for normalising images; own: as in training (the papers use the "
+             "dataset's or ImageNet's for zero-shot classification and probes)"},
     {"batch-size", 'b', CLI_U64, FIELD(batch_size), .alias = "batch", .min = "1", .max = "32768",
      .default_text = "128", .metavar = "N",
-     .help = "images or captions encoded at a time; does not change the result"},
+     .help = "images or captions per forward pass; does not change the result"},
     {"device", 0, CLI_STRING, FIELD(device), .default_text = "cpu", .metavar = "NAME",
-     .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda if it works, else cpu with a line that "
-             "explains why; cpu-ref (plain loops, for checking only)"},
+     .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda if it works, else cpu, and the reason is "
+             "logged; cpu-ref (plain loops, for checking only)"},
     {"threads", 't', CLI_U64, FIELD(threads), .min = "0", .max = "1024", .default_text = "0",
      .metavar = "N", .help = "compute threads; 0: all CPUs"},
     {"loader-threads", 0, CLI_U64, FIELD(loader_threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N", .help = "decode threads; 0: one per CPU"},
     {"ema", 0, CLI_FLAG, FIELD(ema),
-     .help = "the averages of the weights that a run with --ema keeps, instead of the weights"},
+     .help = "use the averaged weights (EMA) of a run with --ema instead of the weights"},
     {"json", 0, CLI_FLAG, FIELD(json), .help = "one JSON object on stdout"},
     {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "only warnings and errors on stderr"},
 };

@@ -44,13 +44,13 @@ extern const char *const eval_transform_choices[]; /* own, crop, squash, clip */
     {                                                                                              \
         "transform", 0, CLI_ENUM, CLI_FIELD(struct eval_options, transform),                       \
             .choices = eval_transform_choices, .default_text = "own", .metavar = "KIND",           \
-            .help = "own: as open_clip does for models of --model (bicubic, the centre), "         \
-                    "for others " default_name                                                     \
-                    "; crop: scale the shorter side to the model's size and keep the centre, as "  \
-                    "the papers do; squash: resize without keeping the aspect ratio, as "          \
-                    "evaluation during training (open_clip's resize_mode 'squash'); clip: as "     \
-                    "crop, but bicubic, as CLIP, open_clip and clip-benchmark do; longest: the "   \
-                    "longer side resized, on black"                                                \
+            .help = "how images are brought to the model's size. own: open_clip's way for models " \
+                    "of --model (bicubic, centre crop), else " default_name                        \
+                    "; crop: resize the shorter side and crop the centre, as in the papers; "      \
+                    "squash: resize without keeping the aspect ratio, as evaluation during "       \
+                    "training (open_clip's resize_mode 'squash'); clip: as crop, but bicubic, as " \
+                    "CLIP, open_clip and clip-benchmark; longest: resize the longer side and pad " \
+                    "with black"                                                                   \
     }
 
 struct eval {

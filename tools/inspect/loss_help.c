@@ -49,7 +49,7 @@ static void append_zero(char *text, const struct loss_option_row *row) {
         own = own || loss_option_value(&loss_rows()[i]->own, row) != 0.0;
     }
     if (own && row->common > 0.0) {
-        append(text, "; 0: %.10g, or the loss's own (see Losses)", row->common);
+        append(text, "; 0: the loss's own (see Losses), else %.10g", row->common);
     } else if (own) {
         append(text, "; 0: the loss's own (see Losses)");
     }

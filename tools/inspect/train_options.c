@@ -8,38 +8,41 @@
 
 /* Notes of --help. */
 #define TRAIN_PRESETS_OF_NUCLR                                                                     \
-    "Presets. nuclr-cc3m: resnet50 at 256 px and distil with 30 tokens, 256 dimensions; batch "    \
-    "512, 30 epochs, AdamW at 2e-4 after a plateau of 500 steps, cosine to 1e-6, decay 0.02; "     \
-    "nuclr with tau 0.01, gamma 0.8, zeta from -0.05, frozen for 5 epochs, 5e-6 with a ratio of "  \
-    "0.1 (Wang's appendix G and script). nuclr-cc12m: zeta from 0. Wang starts from pretrained "   \
-    "towers: --init-image, --init-text. cpu-demo: resnet10t at 32 px and tiny with mean pooling, " \
-    "batch 64, 30 epochs, tau 0.05, zeta's unbiased gradient: what tools/quickstart trains."
+    "Presets of NUCLR (Wang's appendix G and script). nuclr-cc3m: resnet50 at 256 px, distil "     \
+    "with 30 tokens, embedding dimension 256; batch 512, 30 epochs, AdamW with learning rate "     \
+    "2e-4, plateau warmup of 500 steps, cosine schedule to 1e-6, weight decay 0.02; nuclr with "   \
+    "tau 0.01, gamma 0.8, initial zeta -0.05, frozen for 5 epochs, zeta learning rate 5e-6, "      \
+    "image ratio 0.1. nuclr-cc12m: the same with initial zeta 0. Wang starts from pretrained "     \
+    "towers: add --init-image and --init-text. cpu-demo, which tools/quickstart trains: "          \
+    "resnet10t at 32 px, tiny with mean pooling, batch 64, 30 epochs, tau 0.05, unbiased "         \
+    "gradient of zeta."
 
 #define TRAIN_PRESETS_OF_FASTCLIP                                                                  \
-    "Presets of FastCLIP's comparison (Wei). clip-cc3m: RN50 with CLIP's loss, tau learned from "  \
-    "0.07; batch 1024, 37 epochs, AdamW at 1e-3 after 10,000 steps, cosine to 0, decay 0.1. "      \
-    "fastclip-cc3m: the same with FastCLIP's v3, tau learned at 2e-4, rho 6.5, gamma to 0.2 in "   \
-    "18 epochs. fastclip-cc12m: v3 on CC12M: ViT-B-32 with CLIP's tokenizer; batch "               \
-    "2048, 33 epochs, AdamW at 4e-4 after 10,000 steps, cosine to 0, decay 0.1, betas 0.9 and "    \
-    "0.98, epsilon 1e-6; tau from 0.07, learned at 1e-4, rho 8.5, gamma to 0.2 in 16 epochs. "     \
-    "scent-dfn: ViT-B-32 with SCENT on 14 million pairs of DFN (Wei 2026); batch 4096, 24 "        \
-    "epochs, "                                                                                     \
-    "AdamW at 5e-4 after 500 steps, decay 0.2; tau from 0.07, learned at 6.25e-5, rho 11, eps "    \
-    "1e-6."
+    "Presets of FastCLIP's comparison (Wei). clip-cc3m: RN50 with CLIP's loss, learned tau from "  \
+    "0.07; batch 1024, 37 epochs, AdamW with learning rate 1e-3, 10,000 warmup steps, cosine "     \
+    "schedule to 0, weight decay 0.1. fastclip-cc3m: the same with loss fastclip-v3, tau "         \
+    "learning rate 2e-4, rho 6.5, gamma to 0.2 in 18 epochs. fastclip-cc12m: fastclip-v3 on "      \
+    "CC12M; ViT-B-32 with CLIP's tokenizer; batch 2048, 33 epochs, AdamW with learning rate "      \
+    "4e-4, 10,000 warmup steps, cosine schedule to 0, weight decay 0.1, betas 0.9 and 0.98, "      \
+    "epsilon 1e-6; tau from 0.07 with learning rate 1e-4, rho 8.5, gamma to 0.2 in 16 epochs. "    \
+    "scent-dfn: ViT-B-32 with loss scent on 14 million pairs of DFN (Wei 2026); batch 4096, 24 "   \
+    "epochs, AdamW with learning rate 5e-4, 500 warmup steps, weight decay 0.2; tau from 0.07 "    \
+    "with learning rate 6.25e-5, rho 11, eps 1e-6."
 
 #define TRAIN_PRESETS_OF_EMC2                                                                      \
-    "Presets of EMC2 on two views (Yau's table 3; epochs, warmup and head of the published "       \
-    "commands): no norms, pixels in [0, 1], --emc2-off-batch view, half of the proposals "         \
-    "discarded, 10 epochs of warmup counted on the paper's data, then a cosine to 0. emc2-stl10: " \
-    "resnet18 at 96 px, 512 dimensions, Adam with L2 decay 1e-4, 100 epochs; batch 32, tau "       \
-    "1/14.28, 1e-4. emc2-stl10-b256: batch 256, tau 0.2, 1e-3. emc2-imagenet100: resnet50 at 224 " \
-    "px, hidden layer of 2048, 128 dimensions; batch 256, tau 1/14.28, 800 epochs, LARS at 1.2, "  \
-    "decay 1e-6. emc2-stl10-subset: figure 7, 500 images, batch 4, SGD at 1e-3 without momentum, " \
-    "10 epochs that are all warmup, on two fixed views of each image (--fixed-views); 'ccstudy "   \
-    "gradient' measures the exact gradient. Unlike the published code, every blur has "            \
-    "probability 0.5 instead of 1, ImageNet's colours change as STL's (0.8, not 0.4), and its "    \
-    "head has one hidden layer fewer. The baselines: add --loss simclr, negcache (with the "       \
-    "paper's refresh), or sogclr --gamma 0.9."
+    "Presets of EMC2 on two views (Yau's table 3; epochs, warmup and head as in the published "    \
+    "commands): no normalisation layers, pixels in [0, 1], --emc2-off-batch view, half of the "    \
+    "proposals discarded, 10 epochs of warmup (steps counted on the paper's data), then a cosine " \
+    "schedule to 0. emc2-stl10: resnet18 at 96 px, embedding dimension 512, Adam with L2 decay "   \
+    "1e-4, 100 epochs, batch 32, tau 1/14.28, learning rate 1e-4. emc2-stl10-b256: the same with " \
+    "batch 256, tau 0.2, learning rate 1e-3. emc2-imagenet100: resnet50 at 224 px, hidden layer "  \
+    "of 2048, embedding dimension 128, batch 256, tau 1/14.28, 800 epochs, LARS with learning "    \
+    "rate 1.2, weight decay 1e-6. emc2-stl10-subset (figure 7): 500 images, batch 4, SGD with "    \
+    "learning rate 1e-3 and no momentum, 10 epochs, all of them warmup, two fixed views of each "  \
+    "image (--fixed-views); 'ccstudy gradient' measures its exact gradient. Differences from the " \
+    "published code: blur has probability 0.5 instead of 1, ImageNet's colour jitter has STL's "   \
+    "strength (0.8 instead of 0.4), and ImageNet's head has one hidden layer fewer. For the "      \
+    "baselines add --loss simclr, negcache (with the paper's refresh), or sogclr --gamma 0.9."
 
 static const char *const variant_choices[] = {"paper", "code", NULL};
 static const char *const variant_aliases[] = {"algorithm", "reference", NULL};
@@ -81,15 +84,14 @@ static const char *const optimizer_choices[] = {"adamw", "sgdm", "lars", "adam",
 
 static const struct cli_option rows[] = {
     {"data", 'd', CLI_LIST, FIELD(data), .metavar = "DIR[:WEIGHT]", .group = "Run",
-     .help = "dataset made by ccpack, with a tokenizer (not for --task two-views or with "
-             "--tokenizer or --model); several are mixed: by size, or each by its weight, and all "
-             "use the "
-             "tokenizer of the first"},
+     .help = "dataset made by ccpack, with a tokenizer (not needed for --task two-views, or with "
+             "--tokenizer or --model). Several datasets are mixed in proportion to their sizes, or "
+             "to their weights, and share the first one's tokenizer"},
     {"out", 'o', CLI_STRING, FIELD(out), .metavar = "RUN",
      .help = "new directory for checkpoints, metrics.jsonl and config.json"},
     {"resume", 'r', CLI_STRING, FIELD(resume), .metavar = "RUN",
-     .help = "resume a run: from its newest checkpoint, or from step 0 if it has none; a finished "
-             "run is left as it is, unless --epochs extends it. Options that cannot change are "
+     .help = "resume a run from its newest checkpoint, or from step 0 if it has none; a finished "
+             "run does not change unless --epochs extends it. Options that cannot change are "
              "refused with a reason; the others are recorded for the next --resume"},
     {"remap-state", 0, CLI_LIST, FIELD(remap_state), .metavar = "DIR",
      .help = "the run's original dataset, if --data differs from that of --resume or --init-state "
@@ -97,29 +99,29 @@ static const struct cli_option rows[] = {
              "and the interrupted epoch restarts"},
     {"preset", 0, CLI_ENUM, FIELD(preset), .default_text = "none", .choices = train_preset_names,
      .metavar = "NAME",
-     .help = "a named set of defaults, listed below, which other options override"},
+     .help = "named set of defaults, described below; other options override it"},
     {"config", 0, CLI_STRING, FIELD(config), .metavar = "FILE",
      .help = "options from a file with the layout of RUN/config.json; command-line options "
              "override it; it overrides --preset"},
     {"val", 'v', CLI_STRING, FIELD(trainer.val), .metavar = "DIR",
-     .help = "dataset for retrieval between epochs and at the end"},
+     .help = "dataset with captions for evaluating retrieval between epochs and at the end"},
     {"zeroshot", 0, CLI_STRING, FIELD(trainer.zeroshot), .metavar = "DIR",
-     .help = "dataset with labels for zero-shot classification between epochs and at the end, as "
-             "ccstream-eval zeroshot does without options"},
+     .help = "dataset with labels for evaluating zero-shot classification between epochs and at "
+             "the end, with the defaults of ccstream-eval zeroshot"},
     {"knn", 0, CLI_STRING, FIELD(trainer.knn), .metavar = "TRAIN:TEST",
-     .help = "two datasets with labels: between epochs and at the end, TEST is classified by its "
-             "nearest neighbours in TRAIN, as ccstream-eval knn does without options: nn1, nn10, "
-             "knn; with --block-of captions their captions"},
+     .help = "two datasets with labels: classify TEST by its nearest neighbours in TRAIN between "
+             "epochs and at the end (nn1, nn10, knn), with the defaults of ccstream-eval knn; with "
+             "--block-of captions, classify captions"},
     {"probe", 0, CLI_FLAG, FIELD(trainer.probe),
-     .help = "with --knn: also by logistic regression on the same features, as ccstream-eval "
-             "linear does without options"},
+     .help = "with --knn: also classify by logistic regression on the same features, with the "
+             "defaults of ccstream-eval linear"},
     {"keep-best", 0, CLI_ENUM, FIELD(trainer.keep_best), .default_text = "none",
      .choices = best_choices, .metavar = "METRIC",
-     .help = "RUN/best is the checkpoint with the best value of this figure of --val, --zeroshot "
-             "(its top-1) or --knn, and is kept"},
+     .help = "metric of --val, --zeroshot (zeroshot: top-1) or --knn; the checkpoint with its best "
+             "value so far is kept as RUN/best"},
     {"patience", 0, CLI_U64, FIELD(trainer.patience), .min = "0", .max = "1000000",
      .default_text = "0", .metavar = "N",
-     .help = "end the run after N evaluations in a row without a better --keep-best; 0: never"},
+     .help = "stop after N consecutive evaluations without improvement of --keep-best; 0: never"},
     {"eval-every", 0, CLI_U64, FIELD(trainer.eval_epochs), .min = "0", .max = "1000000",
      .default_text = "1", .metavar = "N",
      .help = "evaluate on --val, --zeroshot and --knn every N epochs, and at the end of the run; "
@@ -127,99 +129,99 @@ static const struct cli_option rows[] = {
              "at the end. --resume first runs an evaluation that was missed"},
     {"checkpoint-every", 0, CLI_U64, FIELD(trainer.checkpoint_steps), .min = "0",
      .max = "1000000000", .default_text = "0", .metavar = "N",
-     .help = "also save every N steps; 0: at the end of epochs, at the end, and when stopped"},
+     .help = "also save a checkpoint every N steps; 0: only after each epoch, at the end and when "
+             "stopped"},
     {"checkpoint-seconds", 0, CLI_U64, FIELD(trainer.checkpoint_seconds), .min = "0",
      .max = "1000000000", .default_text = "0", .metavar = "N",
-     .help = "also save when N seconds have passed since the last checkpoint; 0: never"},
+     .help = "also save a checkpoint N seconds after the previous one; 0: never"},
     {"on-full-disk", 0, CLI_ENUM, FIELD(trainer.go_on_unsaved), .default_text = "stop",
      .choices = full_disk_choices, .metavar = "WHAT",
-     .help = "action when a checkpoint cannot be written: stop, or go-on with a warning and try "
-             "the next one. Earlier checkpoints are kept; the final one must succeed"},
+     .help =
+         "action when a checkpoint cannot be written. stop: end the run; go-on: warn, and continue "
+         "to the next checkpoint. Earlier checkpoints are kept; the final one must succeed"},
     {"keep-checkpoints", 0, CLI_U64, .alias = "keep", FIELD(trainer.keep_count), .min = "1",
      .max = "1000", .default_text = "2", .metavar = "N",
-     .help = "number of newest checkpoints kept in RUN/checkpoints"},
+     .help = "number of most recent checkpoints kept in RUN/checkpoints"},
     {"steps", 0, CLI_U64, FIELD(trainer.max_steps), .min = "0", .max = "1000000000000",
      .default_text = "0", .metavar = "N",
      .help = "stop early, after step N; schedules still span --epochs; 0: off"},
     {"dry-run", 0, CLI_FLAG, FIELD(dry_run), .help = "print the memory plan and exit"},
-    {"json", 0, CLI_FLAG, FIELD(json), .help = "a JSON summary on stdout at the end"},
+    {"json", 0, CLI_FLAG, FIELD(json), .help = "print a JSON summary to stdout at the end"},
     {"report", 0, CLI_FLAG, FIELD(report),
      .help = "write RUN/report.html at every checkpoint and evaluation, not only at the end"},
     {"probe-pairs", 0, CLI_U64, FIELD(probe_pairs), .min = "0", .max = "20000", .default_text = "0",
      .metavar = "N",
-     .help = "losses with zeta: with every RUN/report.html, encode N training pairs with each kept "
-             "checkpoint and compare zeta with the minimiser of eq. (8) over them "
-             "(RUN/probe.jsonl); with --report at every checkpoint; 0: no probe"},
+     .help = "nuclr: whenever RUN/report.html is written, encode N training pairs with each kept "
+             "checkpoint and compare zeta with the minimiser of NUCLR's eq. (8) over them "
+             "(RUN/probe.jsonl); 0: off"},
     {"progress", 0, CLI_ENUM, FIELD(progress), .default_text = "auto", .choices = progress_choices,
      .metavar = "KIND",
-     .help = "progress on stderr: bar, one line that is redrawn; plain, one line every ten "
-             "seconds; json, one object per second, and no messages except warnings; none; auto: "
+     .help = "progress on stderr. bar: one line, redrawn; plain: one line every ten seconds; json: "
+             "one object per second, and of the messages only warnings; none: no progress; auto: "
              "bar on a terminal, else plain"},
-    {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "no progress, only warnings and errors"},
+    {"quiet", 'q', CLI_FLAG, FIELD(quiet), .help = "no progress; only warnings and errors"},
 
     {"task", 0, CLI_ENUM, .aliases = task_aliases, FIELD(trainer.task), .default_text = "pairs",
      .choices = task_choices, .metavar = "NAME", .group = "Model",
-     .help = "pairs: images with captions; two-views: two views of every image, one image tower "
-             "with a projection head, for --loss simclr, dcl, hcl, rince, sogclr, isogclr, emc2, "
-             "negcache; needs no captions; blocks (CURL, Arora 2019): blocks of images or captions "
-             "(--block-of) of one class, an anchor and --block-size others, against other blocks, "
-             "with the block loss on unnormalised embeddings instead of --loss; a dataset with "
-             "labels, one rank, --device cpu"},
+     .help = "what is trained. pairs: image-caption pairs, two towers; two-views: two augmented "
+             "views of each image, one image tower with a projection head, no captions; for --loss "
+             "simclr, dcl, hcl, rince, sogclr, isogclr, emc2, negcache; blocks (CURL, Arora 2019): "
+             "an anchor against blocks of images or captions (--block-of), each of one class, with "
+             "--block-loss on unnormalised embeddings instead of --loss; requires a dataset with "
+             "labels, one rank and --device cpu"},
     {"block-of", 0, CLI_ENUM, FIELD(trainer.blocks.captions), .default_text = "images",
      .choices = block_of_choices, .metavar = "KIND",
-     .help = "--task blocks: what is trained on. captions: only the text tower and its projection, "
-             "on one caption of every sample, redrawn every epoch; images are not decoded"},
+     .help = "--task blocks: content of the blocks. captions: trains only the text tower and its "
+             "projection, on one caption per sample, redrawn every epoch; images are not decoded"},
     {"block-loss", 0, CLI_ENUM, FIELD(trainer.blocks.kind), .default_text = "logistic",
      .choices = block_loss_choices, .metavar = "NAME",
-     .help = "--task blocks: logistic, log2(1 + sum e^-v), or hinge, max(0, 1 + max(-v)), over the "
-             "negatives; v: mean inner product with the own block minus that with the other block"},
+     .help = "--task blocks: loss over the negative blocks. logistic: log2(1 + sum e^-v); hinge: "
+             "max(0, 1 + max(-v)); v: mean inner product of the anchor with its own block minus "
+             "that with the negative block"},
     {"block-size", 0, CLI_U64, FIELD(trainer.blocks.size), .min = "1", .max = "64",
      .default_text = "2", .metavar = "N",
      .help = "--task blocks: positives per anchor (Arora: 2, 5, 10). --batch-size must be even and "
-             "a multiple of N + 1; every class needs N + 1 samples"},
+             "a multiple of N + 1; each class needs at least N + 1 samples"},
     {"block-negatives", 0, CLI_U64, FIELD(trainer.blocks.negatives), .min = "1", .max = "16383",
      .default_text = "4", .metavar = "N",
-     .help = "--task blocks: other blocks of the batch that every anchor is compared with; some "
-             "may have its own class (Arora: 4 on CIFAR-100)"},
+     .help = "--task blocks: negative blocks per anchor, from the same batch; they may be of the "
+             "anchor's class (Arora: 4 on CIFAR-100)"},
     {"block-pairs", 0, CLI_FLAG, FIELD(trainer.blocks.pairs),
-     .help = "--task blocks: the mean of the losses of the single positives (QT) instead of the "
+     .help = "--task blocks: average the losses of the single positives (QT) instead of using the "
              "loss of their mean"},
     {"model", 0, CLI_STRING, FIELD(trainer.model), .metavar = "MODEL",
-     .help =
-         "a model of open_clip instead of --image-tower and --text-tower: ViT-S-32, ViT-S-16, "
-         "ViT-B-32, ViT-B-32-256, ViT-B-16, ViT-L-14 or RN50, each also with -quickgelu, "
-         "ViT-B-16-SigLIP, ViT-B-16-SigLIP2, or a JSON "
-         "file of open_clip's form; sets --image-size, --max-tokens and --embed-dim to its "
-         "own, --dropout 0 and --no-clean unless given, --image-norm and --resize-mode of the "
-         "file's preprocess_cfg, and --tokenizer clip; with another "
-         "tokenizer the vocabulary is that one's. With --task two-views and blocks of images it "
-         "is the model's image tower and image size"},
+     .help = "open_clip model instead of --image-tower and --text-tower: ViT-S-32, ViT-S-16, "
+             "ViT-B-32, ViT-B-32-256, ViT-B-16, ViT-L-14 or RN50, each also with -quickgelu, "
+             "ViT-B-16-SigLIP, ViT-B-16-SigLIP2, or a JSON file in open_clip's format. Sets "
+             "--image-size, --max-tokens, --embed-dim and --tokenizer clip (another tokenizer "
+             "changes the vocabulary size), --image-norm and --resize-mode from the file's "
+             "preprocess_cfg, and unless given --dropout 0 and --no-clean. With --task two-views "
+             "and blocks of images, only the model's image tower and image size are used"},
     {"image-tower", 0, CLI_STRING, FIELD(trainer.image_tower), .default_text = "resnet50",
      .metavar = "NAME",
-     .help = "resnet10t, resnet18, resnet34 or resnet50 (timm's names), or tiny"},
+     .help = "image tower: resnet10t, resnet18, resnet34 or resnet50 (timm's names), or tiny"},
     {"text-tower", 0, CLI_STRING, FIELD(trainer.text_tower), .default_text = "distil",
      .metavar = "NAME",
 
-     .help = "tiny (2 layers of 192), small (4 of 384) or distil (6 of 768, DistilBERT)"},
+     .help = "text tower: tiny (2 layers of width 192), small (4 of 384) or distil (6 of 768, "
+             "DistilBERT)"},
     {"tokenizer", 0, CLI_STRING, FIELD(trainer.tokenizer), .metavar = "FILE",
-     .help = "clip, SentencePiece model, BERT's vocab.txt, tokenizer.json of byte-level BPE or "
-             "CLIP's merges.txt for the captions, instead of the dataset tokenizer; the checkpoint "
-             "holds it"},
+     .help = "tokenizer to use instead of the dataset's: clip, a SentencePiece model, BERT's "
+             "vocab.txt, a tokenizer.json with byte-level BPE, or CLIP's merges.txt; saved in the "
+             "checkpoint"},
     {"init", 0, CLI_STRING, FIELD(trainer.init), .metavar = "RUN",
-     .help = "initialise the whole model from a run or checkpoint, or a folder of open_clip or of "
-             "Hugging Face's CLIPModel or SiglipModel: towers, projections, tokenizer, and "
-             "temperature unless "
-             "--tau is "
-             "given; model options and --augment are taken from it"},
+     .help =
+         "initialise the whole model from a run, a checkpoint, or a folder with an open_clip model "
+         "or Hugging Face's CLIPModel or SiglipModel: towers, projections, tokenizer, and "
+         "temperature unless --tau is given. Model options and --augment are taken from it"},
     {"init-state", 0, CLI_FLAG, FIELD(trainer.init_state),
-     .help = "with --init: also start from its per-sample state; requires the same loss, and the "
-             "same data or --remap-state"},
+     .help = "with --init: also load its per-sample state; requires the same loss, and the same "
+             "data or --remap-state"},
     {"recover-state", 0, CLI_U64, FIELD(trainer.loss.recover_epochs), .max = "10000",
      .default_text = "0", .metavar = "EPOCHS",
-     .help =
-         "with --init: weights and temperature stay as loaded for the first EPOCHS of --epochs, "
-         "while the moments of the optimiser and the state of samples, which the checkpoint "
-         "lacks, are computed (TuneCLIP: 5)"},
+     .help = "with --init: for the first EPOCHS of --epochs freeze weights and temperature, and "
+             "only rebuild the optimiser's moments and the per-sample state, which the checkpoint "
+             "lacks (TuneCLIP: 5)"},
     {"init-image", 0, CLI_STRING, FIELD(trainer.init_image), .metavar = "FILE",
      .help = "initialise only the image tower: safetensors with timm's names, or a run (timm "
              "weights expect --image-norm imagenet; NUCLR's code uses clip)"},
@@ -230,7 +232,7 @@ static const struct cli_option rows[] = {
      .default_text = "256", .metavar = "PX", .help = "input resolution"},
     {"stem", 0, CLI_ENUM, FIELD(trainer.small_stem), .default_text = "standard",
      .choices = stem_choices, .metavar = "KIND",
-     .help = "small: stride 1 and no pooling in the stem, for images of 32 to 96 px"},
+     .help = "stem of a ResNet; small: stride 1 and no pooling, for images of 32 to 96 px"},
     {"norm-layer", 0, CLI_ENUM, .alias = "norm", FIELD(trainer.norm_layers),
      .default_text = "batch", .choices = RESNET_NORM_NAMES, .metavar = "KIND",
      .help = "normalisation layers of the image tower (with --task two-views also of the head): "
@@ -253,91 +255,92 @@ static const struct cli_option rows[] = {
      .default_text = "0.1", .metavar = "P", .help = "dropout of the text tower"},
     {"patch-dropout", 0, CLI_DOUBLE, FIELD(trainer.patch_dropout), .min = "0", .max = "0.999",
      .word = "auto", .word_value = "-1", .default_text = "auto", .metavar = "P",
-     .help = "fraction of each image's patches dropped at random in every step: a shorter step of "
-             "--model with a vision transformer of CLIP; auto: the model's own"},
+     .help =
+         "fraction of each image's patches dropped at random in each step, which makes the step "
+         "faster; only for --model with one of CLIP's vision transformers; auto: the model's own"},
     {"text-pool", 0, CLI_ENUM, FIELD(trainer.text_pool), .default_text = "first",
      .choices = pool_choices, .metavar = "KIND",
      .help = "text pooling: first token, or mean over tokens"},
     {"caption-columns", 0, CLI_STRING, FIELD(trainer.caption_columns),
      .metavar = "NAME[:WEIGHT],...",
-     .help =
-         "draw captions from columns that 'ccpack attach' joined to the samples, by weight among "
-         "those that a sample has; raw are its own captions: raw:0.3,long:0.7. raw+long: one of "
-         "each in every step, with --positives 2 (nuclr, dcl)"},
+     .help = "draw captions from columns added by 'ccpack attach', at random by weight among those "
+             "that a sample has; raw: the sample's own captions; for example raw:0.3,long:0.7. "
+             "raw+long: one of each in every step, with --positives 2 (nuclr, dcl)"},
     {"weight", 0, CLI_STRING, FIELD(trainer.weight), .metavar = "COLUMN",
-     .help = "weights of samples, an attached column of one number >= 0 per sample: each anchor's "
-             "part of the loss is multiplied by its own, relative to a mean of 1"},
+     .help = "sample weights, an attached column of one number >= 0 per sample; each anchor's loss "
+             "is multiplied by its sample's weight, which should average 1, as the learning rate "
+             "is not adapted"},
     {"reference", 0, CLI_STRING, FIELD(trainer.reference), .metavar = "COLUMN",
      .help = "DRRho-CLIP: features of a reference model, an attached column of two vectors per "
-             "sample (image, text); losses with a moving average u see similarities minus the "
+             "sample (image, text); losses with a moving average u then use similarities minus the "
              "reference model's"},
     {"teacher-image", 0, CLI_STRING, FIELD(trainer.teacher_image), .metavar = "COLUMN",
-     .help = "distillation from a teacher's image features, an attached column of one vector per "
-             "sample, or of two (image, text); needs --teacher-text"},
+     .help = "distil from a teacher's image features, an attached column of one vector per sample, "
+             "or of two (image, text); requires --teacher-text"},
     {"teacher-text", 0, CLI_STRING, FIELD(trainer.teacher_text), .metavar = "COLUMN",
-     .help = "the teacher's text features; may be the same column of two vectors"},
+     .help = "the teacher's text features, likewise; may be the same column of two vectors"},
     {"distill-weight", 0, CLI_DOUBLE, FIELD(trainer.distill_weight), .min = "0", .max = "1",
      .default_text = "0.5", .metavar = "W",
-     .help = "loss with a teacher: (1 - W) loss + W KL divergence of the batch's softmax from the "
-             "teacher's, mean of both directions (MobileCLIP)"},
+     .help = "with a teacher: the loss is (1 - W) loss + W KL, the mean over both directions of "
+             "the KL divergence of the batch's softmax from the teacher's (MobileCLIP)"},
     {"distill-tau", 0, CLI_DOUBLE, FIELD(trainer.distill_tau), .min = "0", .max = "10",
      .default_text = "0", .metavar = "TAU",
-     .help = "temperature of the model's softmax in distillation; 0: the loss's"},
+     .help = "with a teacher: temperature of the model's softmax; 0: the loss's"},
     {"teacher-tau", 0, CLI_DOUBLE, FIELD(trainer.teacher_tau), .min = "0.0001", .max = "10",
-     .default_text = "0.01", .metavar = "TAU", .help = "temperature of the teacher's softmax"},
+     .default_text = "0.01", .metavar = "TAU",
+     .help = "with a teacher: temperature of the teacher's softmax"},
     {"pair-noise", 0, CLI_DOUBLE, FIELD(trainer.pair_noise), .min = "0", .max = "1",
      .default_text = "0", .metavar = "R",
-     .help = "train on noisy pairs, as in RINCE: with probability R a sample gets the captions of "
-             "another sample of its dataset, fixed by --seed and sample id for all epochs; "
-             "evaluation is clean"},
+     .help = "probability of a noisy pair, as in RINCE: a sample gets the captions of another "
+             "sample of its dataset, the same in all epochs (chosen by --seed and sample id); "
+             "evaluation is not affected"},
     {"no-clean", 0, CLI_NO, FIELD(trainer.clean_captions),
      .help = "tokenize captions as stored, without the paper's cleaning"},
     {"augment", 'a', CLI_ENUM, FIELD(augment), .default_text = "auto",
      .choices = train_augment_names, .metavar = "NAME",
      .help =
-         "training augmentation. paper: random resized crop, horizontal flip, RandAugment; "
-         "crop: without RandAugment; none: resize only; simclr: crop, flip, colour jitter, "
-         "grayscale, blur; clip: open_clip's, a crop of 0.9 to 1 of the area without flip; "
-         "auto: paper, with --model clip, with --task two-views simclr, with --task blocks crop"},
+         "training augmentation. paper: random resized crop, horizontal flip, RandAugment; crop: "
+         "paper without RandAugment; none: resize only; simclr: crop, flip, colour jitter, "
+         "grayscale, blur; clip: open_clip's, a crop of 0.9 to 1 of the area, no flip; auto: "
+         "simclr with --task two-views, crop with --task blocks, clip with --model, else paper"},
     {"crop-scale", 0, CLI_STRING, FIELD(crop_scale), .default_text = "auto", .metavar = "MIN:MAX",
-     .help = "fraction of the image's area in a random crop, such as 0.9:1; auto: --augment's "
-             "(paper and crop 0.5:1, simclr 0.08:1, clip 0.9:1)"},
+     .help = "range of the fraction of an image's area that a random crop covers, such as 0.9:1; "
+             "auto: by --augment (paper and crop 0.5:1, simclr 0.08:1, clip 0.9:1)"},
     {"fixed-views", 0, CLI_ENUM, FIELD(trainer.fixed_views), .default_text = "off",
      .choices = off_on_choices, .metavar = "ON",
-     .help = "on: the augmentation depends only on --seed and sample id, so every epoch has the "
-             "same view of an image, with --task two-views the same two (EMC2's figure 7)"},
+     .help = "on: the augmentation depends only on --seed and sample id, so each epoch has the "
+             "same view of an image (--task two-views: the same two views; EMC2's figure 7)"},
     {"resize-mode", 0, CLI_ENUM, FIELD(trainer.resize), .default_text = "auto",
      .choices = OPEN_CLIP_RESIZE_NAMES, .metavar = "MODE",
-     .help =
-         "how evaluation makes images square, as open_clip: shortest: the shorter side resized, "
-         "and the centre; longest: the longer side resized, on black; squash: both; auto: "
-         "--model shortest, SigLIP's squash; others as ccstream-eval --transform own"},
+     .help = "how images become square in evaluation, as in open_clip. shortest: resize the "
+             "shorter side and crop the centre; longest: resize the longer side and pad with "
+             "black; squash: resize without keeping the aspect ratio; auto: shortest with --model, "
+             "squash for SigLIP; for other models see ccstream-eval --transform own"},
     {"image-norm", 0, CLI_ENUM, .alias = "normalize", FIELD(trainer.image_norm),
      .default_text = "clip", .choices = image_norm_choices, .metavar = "NAME",
-     .help = "channel mean and std to normalise images with; none: pixels stay in [0, 1], as in "
+     .help = "channel mean and std for normalising images; none: pixels stay in [0, 1], as in "
              "EMC2; recorded in the checkpoint"},
 
     {"batch-size", 'b', CLI_U64, .alias = "batch", FIELD(trainer.batch_count), .min = "2",
      .max = "1048576", .default_text = "512", .metavar = "N", .group = "Optimiser",
-     .help =
-         "global batch size over all ranks; a multiple of the rank count. The samples left over "
-         "at the end of an epoch, others in every epoch, are not used"},
+     .help = "global batch size over all ranks; a multiple of the rank count. The samples that do "
+             "not fill a last batch, different ones in each epoch, are skipped"},
     {"micro-batch", 0, CLI_U64, FIELD(trainer.micro_batch_count), .min = "0", .max = "1048576",
      .default_text = "0", .metavar = "N",
      .help = "pairs (with --task two-views: images, both views of each) per forward pass of the "
-             "towers, to save memory: the same full-batch loss for one more forward pass (gradient "
-             "caching); batch norm sees N pairs at a time; on a CPU up to log2(batch / N) more "
-             "copies of the gradients are kept; 0: the batch"},
+             "towers, to save memory. Gradient caching computes the same full-batch loss with one "
+             "more forward pass. Batch norm sees N pairs at a time; on a CPU up to log2(batch / N) "
+             "more copies of the gradients are kept; 0: the whole batch"},
     {"loss-tile", 0, CLI_U64, FIELD(trainer.loss_tile), .min = "0", .max = "32768",
      .default_text = "0", .metavar = "N",
-     .help =
-         "on a CPU: similarities by tiles of N x N, in memory that grows with the batch instead "
-         "of its square, for four matrix products instead of three; 0: tiles of 2048 for "
-         "batches above 1024, else the whole matrix. Results agree up to rounding"},
+     .help = "CPU only: compute similarities in tiles of N x N, so that memory grows with the "
+             "batch instead of its square, with four matrix products instead of three; 0: tiles of "
+             "2048 for batches above 1024, else the whole matrix. Results agree up to rounding"},
     {"grad-checkpoint", 0, CLI_FLAG, FIELD(trainer.grad_checkpoint),
-     .help = "keep only the inputs of transformer blocks from forward to backward, which computes "
-             "their activations again: less memory (--dry-run), the same bits, one more forward "
-             "pass of the blocks; a resnet keeps its own"},
+     .help =
+         "activation checkpointing: store only the inputs of transformer blocks and recompute "
+         "their activations in the backward pass. Less memory (see --dry-run) for one more forward "
+         "pass of the blocks; results are bit-identical. ResNets store all activations"},
     {"sync-bn", 0, CLI_FLAG, FIELD(trainer.sync_bn),
      .help = "batch-norm statistics over the micro-batches that all ranks process at the same time "
              "(--micro-batch 0: the global batch); one more exchange per batch norm, forward and "
@@ -369,8 +372,8 @@ static const struct cli_option rows[] = {
      .help = "warmup steps; auto: 500 or 10 % of the run, whichever is smaller"},
     {"ema", 0, CLI_DOUBLE, FIELD(trainer.ema), .min = "0", .max = "0.9999999", .default_text = "0",
      .metavar = "DECAY",
-     .help = "also keep an average of the weights, which after every step moves by 1 - DECAY "
-             "towards them; for ccstream-eval --ema and ccstream-export --ema; 0: none"},
+     .help = "also keep an exponential moving average of the weights (EMA), which ccstream-eval "
+             "--ema and ccstream-export --ema use; 0: none"},
     {"image-lr", 0, CLI_DOUBLE, FIELD(trainer.tuning.image_lr), .min = "0.000000000001",
      .max = "100", .word = "auto", .word_value = "-1", .default_text = "auto", .metavar = "X",
      .help = "peak learning rate of the image tower and its projection, on the schedule of --lr; "
@@ -380,19 +383,20 @@ static const struct cli_option rows[] = {
      .help = "peak learning rate of the text tower and its projection, as --image-lr"},
     {"layer-decay", 0, CLI_DOUBLE, FIELD(trainer.tuning.layer_decay), .min = "0.01", .max = "1",
      .default_text = "1", .metavar = "F",
-     .help = "learning rate of each group of a tower (as in --lock-image) relative to that of the "
-             "group after it; adamw and adam; 1: the same"},
+     .help = "learning rate of each group of a tower's layers (groups as in --lock-image) relative "
+             "to the next group's; adamw and adam; 1: equal rates"},
     {"lock-image", 0, CLI_U64, FIELD(trainer.tuning.lock_image), .min = "0", .max = "1000",
      .word = "off", .word_value = "18446744073709551615", .default_text = "off",
      .metavar = "GROUPS",
-     .help = "train only the last GROUPS groups of the image tower: the projection, the last block "
-             "with the norm after it, each block before it, what comes before the blocks, as in "
-             "open_clip; 0: none. What is locked has no optimiser state; a tower without a trained "
-             "block computes as in evaluation, with its batch statistics fixed; resnet: 0 or 1"},
+     .help = "freeze the image tower except its last GROUPS groups of layers, as in open_clip; "
+             "from the end, the groups are: projection; last block and final norm; each earlier "
+             "block; the layers before the blocks. 0: freeze all; resnet: 0 or 1. Frozen layers "
+             "have no optimiser state; a tower without a trained block runs in evaluation mode, "
+             "with fixed batch-norm statistics"},
     {"lock-text", 0, CLI_U64, FIELD(trainer.tuning.lock_text), .min = "0", .max = "1000",
      .word = "off", .word_value = "18446744073709551615", .default_text = "off",
      .metavar = "GROUPS",
-     .help = "train only the last GROUPS groups of the text tower, as --lock-image"},
+     .help = "freeze the text tower except its last GROUPS groups of layers, as --lock-image"},
     {"weight-decay", 0, CLI_DOUBLE, FIELD(trainer.optimizer.weight_decay), .min = "0", .max = "100",
      .default_text = "0.02", .metavar = "X",
      .help = "weight decay: decoupled in adamw, L2 in the others; not applied to biases and other "
@@ -416,28 +420,26 @@ static const struct cli_option rows[] = {
 
     {"ranks", 0, CLI_ENUM, FIELD(ranks), .default_text = "auto", .choices = ranks_choices,
      .metavar = "HOW", .group = "Machine",
-     .help =
-         "auto: as many as mpirun, srun or torchrun started; off: one, and refuse to start under "
-         "a launcher of several"},
+     .help = "number of ranks. auto: as many as mpirun, srun or torchrun started; off: one, and "
+             "refuse to start if a launcher started several"},
     {"transport", 0, CLI_ENUM, FIELD(transport), .default_text = "auto",
      .choices = transport_choices, .metavar = "HOW",
-     .help =
-         "what carries messages between ranks. auto: MPI under mpirun and srun --mpi, Gloo under "
-         "torchrun, srun without MPI, or RANK, WORLD_SIZE and MASTER_ADDR"},
+     .help = "communication between ranks. auto: MPI under mpirun and srun --mpi; Gloo under "
+             "torchrun, under srun without MPI, and with RANK, WORLD_SIZE and MASTER_ADDR"},
     {"rank-timeout", 0, CLI_U64, FIELD(rank_timeout_seconds), .min = "1", .max = "86400",
      .default_text = "60", .metavar = "SECONDS",
-     .help = "seconds without a heartbeat of a rank, or of waiting for it (10x while it saves or "
-             "evaluates and its disk answers), before naming it and stopping"},
+     .help = "stop, and name the rank, after this many seconds without its heartbeat or of waiting "
+             "for it (10x while it saves or evaluates and its disk responds)"},
     {"device", 0, CLI_STRING, FIELD(trainer.device), .default_text = "cpu", .metavar = "NAME",
 
-     .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda if it works, otherwise cpu and a line with "
-             "the reason; cpu-ref (plain loops, for checking only)"},
+     .help = "cpu (oneDNN); cuda or cuda:N; auto: cuda if it works, else cpu, and the reason is "
+             "logged; cpu-ref (plain loops, for checking only)"},
     {"state-memory", 0, CLI_ENUM, .alias = "state", FIELD(trainer.state), .default_text = "auto",
      .choices = state_choices, .metavar = "PLACE",
      .help = "where per-sample state is stored. device: GPU memory; pinned: page-locked host "
-             "memory (only the batch's entries are copied); host: there, and the loss runs there "
-             "too, as on every other device and with --variant code; auto: device if it fits in 10 "
-             "% of free memory, else pinned. Results agree up to rounding"},
+             "memory (only the batch's entries are copied); host: host memory, and the loss runs "
+             "on the host, as it always does with --variant code or without a GPU; auto: device if "
+             "it fits in 10 % of free memory, else pinned. Results agree up to rounding"},
     {"list-devices", 0, CLI_FLAG, FIELD(list_devices),
      .help = "list devices, or what each one lacks, and exit"},
     {"cuda-graph", 0, CLI_ENUM, FIELD(trainer.record_steps), .default_text = "on",
@@ -450,23 +452,23 @@ static const struct cli_option rows[] = {
     {"tf32", 0, CLI_FLAG, FIELD(trainer.device_options.tf32),
      .help = "cuda: use TF32 tensor cores for f32 products"},
     {"autotune", 0, CLI_FLAG, FIELD(trainer.device_options.autotune),
-     .help = "cuda: time the kernels of every convolution once and use the fastest; the choice may "
-             "differ from run to run unless --plan-cache records it"},
+     .help = "cuda: time the kernels of each convolution once and use the fastest; the choice may "
+             "differ between runs unless --plan-cache records it"},
     {"plan-cache", 0, CLI_STRING, FIELD(trainer.device_options.plan_cache), .metavar = "DIR",
-     .help = "cuda: folder that records the kernels chosen for each shape"},
+     .help = "cuda: folder in which the kernels chosen for each shape are recorded"},
     {"threads", 't', CLI_U64, FIELD(trainer.threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N",
      .help = "compute threads per rank; 0: all CPUs, divided by the ranks on this host"},
     {"precision", 0, CLI_ENUM, FIELD(precision), .default_text = "auto",
      .choices = precision_choices, .metavar = "TYPE",
      .help = "bf16: bfloat16 activations and working weights; f32 master weights, gradients, "
-             "optimiser state and loss; refused if the device lacks it. auto: bf16 on a GPU, where "
-             "exact f32 is several times slower, else f32"},
+             "optimiser state and loss; an error if the device lacks it; auto: bf16 on a GPU, "
+             "where full f32 is several times slower, else f32"},
     {"padding", 0, CLI_ENUM, .alias = "captions", .aliases = padding_aliases,
      FIELD(trainer.padded_captions), .default_text = "none", .choices = padding_choices,
      .metavar = "KIND",
-     .help = "how captions are batched: none (packed), or padded to the longest (slower; same "
-             "result up to rounding)"},
+     .help = "how captions are batched. none: packed; longest: padded to the longest of the batch "
+             "(slower; same result up to rounding)"},
     {"loader-threads", 0, CLI_U64, FIELD(trainer.loader_threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N",
      .help = "decode threads per rank; 0: one per CPU, divided by the ranks on this host. Does not "
@@ -492,22 +494,22 @@ static const struct cli_program fixed = {
                           "ccstream-train --init runs/a --data other --out runs/d",
                           "ccstream-train --resume runs/a --epochs 60"),
     .notes = CLI_TEXTS(
-        "SIGINT, SIGTERM and SIGUSR1 finish the step, save a checkpoint and exit with code 0; "
-        "--resume continues exactly there. A second one exits at once.",
+        "On SIGINT, SIGTERM and SIGUSR1 the run finishes the step, saves a checkpoint and exits "
+        "with code 0; --resume continues exactly there. A second signal exits at once.",
         "With mpirun -n W, srun -n W or torchrun --no-python --nproc-per-node W, W ranks train "
-        "together: each reads and encodes its "
-        "part of every batch, and all end with the same model, state and metrics. If a rank "
-        "fails, the others name it and exit with code 75; --resume continues from the last "
-        "checkpoint, also with more or fewer ranks. A signal to any rank stops all of them.",
-        "An epoch of a mix has as many samples as all its datasets together. The sample ids of "
-        "each dataset start after those of the previous one, in the order given; --resume "
-        "requires the same datasets and weights in that order. Samples added by ccpack "
-        "--append join when --resume restarts the epoch.",
+        "together: each reads and encodes its part of every batch, and all finish with the same "
+        "model, state and metrics. If a rank fails, the others name it and exit with code 75; "
+        "--resume continues from the last checkpoint, with any number of ranks. A signal to one "
+        "rank stops all of them.",
+        "An epoch of a mix has as many samples as all its datasets together. Sample ids of each "
+        "dataset start after those of the previous one, in the order given; --resume requires the "
+        "same datasets and weights in that order. Samples added by ccpack --append join when "
+        "--resume restarts the epoch.",
         TRAIN_PRESETS_OF_NUCLR,
         TRAIN_PRESETS_OF_FASTCLIP,
         TRAIN_PRESETS_OF_EMC2,
-        "Loss defaults: on pairs Wang's comparison on CC3M (fastclip: Wei's); with --task "
-        "two-views each paper's own. --steps does not shorten schedules."),
+        "Defaults of losses: for pairs those of Wang's comparison on CC3M (fastclip: Wei's), with "
+        "--task two-views those of each paper. --steps does not shorten schedules."),
     .options = rows,
     .option_count = CLI_COUNT(rows),
 };
@@ -515,20 +517,19 @@ static const struct cli_program fixed = {
 const struct cli_program *train_program(void) {
     static struct cli_option loss_rows[] = {
         {"loss", 'l', CLI_ENUM, FIELD(loss_index), .default_text = "nuclr", .metavar = "NAME",
-         .group = "Loss", .help = "see Losses below; --help NAME lists the options of a loss"},
+         .group = "Loss",
+         .help = "loss, see Losses below; --help NAME lists the options of a loss"},
         {"variant", 0, CLI_ENUM, .alias = "parity", .aliases = variant_aliases,
          FIELD(trainer.loss.parity), .default_text = "paper", .choices = variant_choices,
          .metavar = "KIND", .group = "Loss",
-         .help = "paper: the published algorithm; code: for some losses what the published code "
-                 "computes, including its learning rates"},
+         .help = "paper: the published algorithm; code: where the published code differs (sogclr, "
+                 "isogclr, nuclr), what it computes, including its learning rates"},
         {"text-state", 0, CLI_ENUM, FIELD(trainer.text_state), .default_text = "sample",
          .choices = text_state_choices, .metavar = "WHAT", .group = "Loss",
-         .help =
-             "what the numbers that the loss keeps of texts (u, zeta, tau) belong to, where "
-             "images have several captions: each caption and each column of --caption-columns, or "
-             "each sample whichever caption is drawn. With --positives each pair of a sample has "
-             "its own. A resumed run keeps "
-             "its own"},
+         .help = "per-sample state of texts (u, zeta, tau) if images have several captions. "
+                 "sample: one entry per sample, whichever caption is drawn; caption: one per "
+                 "caption and per column of --caption-columns. With --positives each pair of a "
+                 "sample has its own entry. A resumed run keeps its setting"},
     };
     static struct cli_rows shared[3] = {CLI_ROWS(loss_rows), {NULL, 0}, {NULL, 0}};
     static struct cli_program program;

@@ -1,5 +1,5 @@
 /*
- * cyclip: clip with two terms of consistency (Goel et al., "CyCLIP: cyclic contrastive
+ * cyclip: clip with two cyclic-consistency terms (Goel et al., "CyCLIP: cyclic contrastive
  * language-image pretraining", NeurIPS 2022). X and T are the embeddings, S = X T^T:
  *
  *   L = L_clip + self/B |X X^T - T T^T|^2 + cross/B |S - S^T|^2        (Frobenius norms)
@@ -31,7 +31,7 @@ static void cyclip_step(struct loss *l, const struct loss_input *in, struct loss
 const struct loss_row loss_cyclip = {
     .name = "cyclip",
     .paper = "Goel, NeurIPS 2022",
-    .what = "clip with two terms of consistency",
+    .what = "clip with two cyclic-consistency terms",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_CYCLIC_SELF) | LOSS_BIT(LOSS_CYCLIC_CROSS),
     .reads_learned = LOSS_READS_LEARNED_TAU,
     .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,

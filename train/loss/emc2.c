@@ -274,7 +274,7 @@ static void emc2_step_views(struct loss *l, const struct loss_input *in, struct 
 const struct loss_row loss_emc2 = {
     .name = "emc2",
     .paper = "Yau, ICML 2024",
-    .what = "negatives sampled by one Markov chain per sample, also outside the batch "
+    .what = "negatives sampled by one Markov chain per sample, also from outside the batch "
             "(--emc2-off-batch)",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_BURN_IN) | LOSS_BIT(LOSS_EMC2_CARRY),
     .own = {.tau = 0.07},

@@ -188,7 +188,8 @@ const struct loss_row loss_fastclip_v3 = {
 const struct loss_row loss_scent = {
     .name = "scent",
     .paper = "Wei, 2026",
-    .what = "fastclip-v3 whose moving averages forget by themselves, hard anchors first",
+    .what =
+        "fastclip-v3 whose moving-average weight adapts to each anchor, larger for hard anchors",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_RHO) | LOSS_BIT(LOSS_GAMMA_LOG_ALPHA) |
              LOSS_BIT(LOSS_GAMMA_SLOPE) | LOSS_BIT(LOSS_U_EPS),
     .reads_learned = LOSS_READS_LEARNED_TAU,

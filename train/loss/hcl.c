@@ -145,7 +145,7 @@ const struct loss_row loss_dcl_views = {
 const struct loss_row loss_hcl = {
     .name = "hcl",
     .paper = "Robinson, ICLR 2021",
-    .what = "dcl with harder negatives weighing more",
+    .what = "dcl with hard negatives upweighted",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS) | READS_BETA,
     .own = {.tau = 0.01},
     .private_bytes = sizeof(struct debiased),

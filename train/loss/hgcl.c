@@ -84,7 +84,7 @@ static void hgcl_step(struct loss *l, const struct loss_input *in, struct loss_o
 const struct loss_row loss_hgcl = {
     .name = "hgcl",
     .paper = "TuneCLIP, 2026",
-    .what = "fastclip-v3 with a squared hinge, for models that are trained already",
+    .what = "fastclip-v3 with a squared hinge, for fine-tuning trained models",
     .reads = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_RHO) | LOSS_BIT(LOSS_U_EPS) |
              LOSS_BIT(LOSS_MARGIN),
     .reads_learned = LOSS_READS_LEARNED_TAU,

@@ -25,10 +25,10 @@ _Static_assert(LOSS_OPTION_COUNT <= 64, "loss_row.reads has 64 bits");
 const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
     [LOSS_TAU] = {"tau", NUMBER(tau), .max = 100,
                   .help = "temperature, or its initial value if learned"},
-    [LOSS_TEMPERATURE] = {"temperature", CHOICE(temperature, temperatures),
-                          .common = LOSS_TEMPERATURE_CONSTANT,
-                          .help = "own: as published; constant; global: one, learned; individual: "
-                                  "one per sample and side, learned"},
+    [LOSS_TEMPERATURE] =
+        {"temperature", CHOICE(temperature, temperatures), .common = LOSS_TEMPERATURE_CONSTANT,
+         .help = "own: as published; constant: fixed; global: one learned temperature; individual: "
+                 "one learned temperature per sample and side"},
     [LOSS_TAU_MIN] = {"tau-min", NUMBER(tau_min), .max = 100, .common = 0.01,
                       .help = "smallest learned temperature"},
     [LOSS_TAU_MAX] = {"tau-max", NUMBER(tau_max), .max = 100, .common = 1,
@@ -52,35 +52,38 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                              .help = "own: as published; constant; cosine: 1 in the first epoch, "
                                      "then a cosine schedule down to --gamma, by epochs"},
     [LOSS_GAMMA_EPOCHS] = {"gamma-epochs", WHOLE(gamma_epochs), .max = 1e6,
-                           .help = "cosine: gamma is --gamma from epoch N on, the first being 0; "
-                                   "0: half of --epochs (Wei)"},
-    [LOSS_GAMMA_LOG_ALPHA] =
-        {"gamma-log-alpha", NUMBER(gamma_log_alpha), .min = -100, .max = 100, .value = 10,
-         .help = "gamma of an anchor is 1 / (1 + exp(-(X + --gamma-slope log u))): the larger, the "
-                 "shorter its memory (Wei: 10)"},
+                           .help = "cosine: first epoch (0-based) in which gamma has reached "
+                                   "--gamma; 0: half of --epochs (Wei)"},
+    [LOSS_GAMMA_LOG_ALPHA] = {"gamma-log-alpha", NUMBER(gamma_log_alpha), .min = -100, .max = 100,
+                              .value = 10,
+                              .help =
+                                  "an anchor's gamma is 1 / (1 + exp(-(X + --gamma-slope log u))); "
+                                  "the larger gamma, the shorter the memory of u (Wei: 10)"},
     [LOSS_GAMMA_SLOPE] = {"gamma-slope", NUMBER(gamma_slope), .max = 10, .value = 1,
                           .help = "how gamma grows with log u (Wei: 1; LibAUC: 0.03); 0: gamma is "
                                   "the same for all anchors"},
     [LOSS_U_EPS] = {"eps", NUMBER(u_eps), .max = 1,
-                    .help = "added to every estimate before it enters u (Wei: 1e-14 for fastclip, "
-                            "1e-6 on LAION-400M and for scent, 1e-4 with --reference); 0: the "
-                            "loss's own, which only scent has"},
-    [LOSS_MARGIN] = {"margin", NUMBER(margin), .max = 2, .value = 0.1,
-                     .help = "contrasts that are less similar than the own pair by more than this "
-                             "have no gradient (TuneCLIP: 0.1, of 0.01 to 0.5)"},
+                    .help = "constant added to each estimate before it enters u (Wei: 1e-14 for "
+                            "fastclip, 1e-6 on LAION-400M and for scent, 1e-4 with --reference)"},
+    [LOSS_MARGIN] =
+        {"margin", NUMBER(margin), .max = 2, .value = 0.1,
+         .help = "margin of the hinge: candidates whose similarity is lower than the positive "
+                 "pair's by more than X have no gradient (TuneCLIP: 0.1, tested 0.01 to 0.5)"},
     [LOSS_ZETA0] = {"zeta0", NUMBER(zeta0), .min = -10, .max = 10, .value = -0.05,
                     .help = "initial zeta (Wang: -0.05 on CC3M, 0 on CC12M)"},
     [LOSS_XI0] = {"xi0", NUMBER(xi0), .min = -10, .max = 10,
                   .help = "initial xi, unless --zeta0 is larger (Wang: 0)"},
-    [LOSS_XI] = {"xi", CHOICE(xi, xis),
-                 .help = "what xi is after every step. signed: the largest zeta so far; norm: the "
-                         "largest |zeta| so far (ICLR, line 7); all: the largest current zeta of "
-                         "all samples (the workshop paper, step 10). norm and all run on the host"},
+    [LOSS_XI] =
+        {"xi", CHOICE(xi, xis),
+         .help =
+             "definition of xi after each step. signed: the largest zeta so far; norm: the largest "
+             "|zeta| so far (ICLR paper, line 7); all: the largest current zeta over all samples "
+             "(workshop paper, step 10). With norm and all the loss runs on the host"},
     [LOSS_ZETA_LR] =
         {"zeta-lr", NUMBER(zeta_lr), .max = 100, .value = LOSS_AUTO, .automatic = true,
          .help = "peak learning rate of the text zeta, for gradients scaled by the number of "
-                 "samples, with a cosine schedule (Wang: 5e-6 on CC3M); auto: tau / (t + 2) at "
-                 "visit t of a sample, from 0, at least tau / 10"},
+                 "samples, with a cosine schedule (Wang: 5e-6 on CC3M); auto: tau / (t + 2) at a "
+                 "sample's visit t = 0, 1, ..., but at least tau / 10"},
     [LOSS_ZETA_LR_IMAGE_RATIO] = {"zeta-lr-image-ratio", NUMBER(zeta_lr_image_ratio), .max = 1000,
                                   .value = LOSS_AUTO, .automatic = true,
                                   .help = "learning rate of the image zeta relative to that of the "
@@ -92,12 +95,12 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                                     "momentum, 1 minus the usual momentum (Wang's code: 0.9)"},
     [LOSS_ZETA_FREEZE_EPOCHS] = {"zeta-freeze-epochs", WHOLE(zeta_freeze_epochs), .max = 1e6,
                                  .value = 5,
-                                 .help = "zeta stays at --zeta0 in the first N epochs (Wang: 5; 0 "
-                                         "in the ablation without)"},
+                                 .help = "freeze zeta at --zeta0 for the first N epochs (Wang: 5; "
+                                         "0: no freeze, as in the ablation)"},
     [LOSS_ZETA_GRADIENT] = {"zeta-gradient", CHOICE(zeta_gradient, gradients),
                             .value = LOSS_ZETA_UNBIASED,
-                            .help = "paper: as published; unbiased: unbiased given that the sample "
-                                    "is in the batch"},
+                            .help = "gradient estimate of zeta. paper: as published; unbiased: "
+                                    "without its bias, given that the sample is in the batch"},
     [LOSS_TAU_PLUS] = {"tau-plus", NUMBER(tau_plus), .max = 0.999, .value = 0.1,
                        .help =
                            "class prior: assumed fraction of negatives that are false negatives "
@@ -110,34 +113,37 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
                           .help = "anneal beta to 0 in N steps, by epochs (Robinson's code: 9); 0: "
                                   "constant; annealing runs the loss on the host"},
     [LOSS_BETA_EPOCHS] = {"beta-epochs", WHOLE(beta_epochs), .max = 1e6,
-                          .help = "annealing of beta takes N epochs; 0: --epochs (Robinson)"},
+                          .help = "epochs over which beta is annealed; 0: --epochs (Robinson)"},
     [LOSS_Q] = {"q", NUMBER(q), .min = 1e-7, .max = 1, .value = 0.1,
-                .help = "1 is the most robust, 0 InfoNCE (Chuang 2022: 0.1 on ImageNet, 0.1 to 0.5 "
-                        "elsewhere, with --tau 0.1)"},
+                .help =
+                    "robustness to noisy pairs: towards 0 the loss becomes InfoNCE, 1 is the most "
+                    "robust (Chuang 2022: 0.1 on ImageNet, 0.1 to 0.5 elsewhere, with --tau 0.1)"},
     [LOSS_LAMBDA] = {"lambda", NUMBER(lambda), .min = 1e-7, .max = 1, .value = 0.01,
                      .help = "weight of the sum over all pairs (Chuang 2022: 0.01)"},
     [LOSS_CYCLIC_SELF] = {"cyclic-self", NUMBER(cyclic_self), .max = 1000, .value = 0.1,
-                          .help = "weight of image-image similarities against text-text ones "
-                                  "(Goel: 0.25; Wang's comparison: 0.1)"},
-    [LOSS_CYCLIC_CROSS] = {"cyclic-cross", NUMBER(cyclic_cross), .max = 1000, .value = 0.1,
-                           .help = "weight of the similarity matrix against its transpose (Goel: "
-                                   "0.25; Wang's comparison: 0.1)"},
+                          .help =
+                              "weight of the in-modal term, the difference between image-image and "
+                              "text-text similarities (Goel: 0.25; Wang's comparison: 0.1)"},
+    [LOSS_CYCLIC_CROSS] =
+        {"cyclic-cross", NUMBER(cyclic_cross), .max = 1000, .value = 0.1,
+         .help = "weight of the cross-modal term, the difference between the similarity matrix and "
+                 "its transpose (Goel: 0.25; Wang's comparison: 0.1)"},
     [LOSS_BIAS0] = {"bias0", NUMBER(bias0), .min = -100, .max = 100, .value = -10,
                     .help = "initial value of the learned bias (Zhai: -10)"},
     [LOSS_BURN_IN] = {"burn-in", NUMBER(burn_in), .max = 0.999, .value = 0.5,
                       .help = "fraction of each step's proposals discarded as burn-in (Yau: 0.5)"},
     [LOSS_POSITIVES] =
         {"positives", WHOLE(positives), .min = 1, .max = LOSS_MAX_POSITIVES, .value = 1,
-         .help =
-             "N positive pairs per sample, each with its own crop and caption: a batch holds "
-             "--batch-size / N samples, an epoch N times the steps. dcl: the positives M of Chuang "
-             "2020; nuclr: Wang's Remark 2, with one zeta per pair. Above 1 on the host"},
+         .help = "N positive pairs per sample, each with its own crop and caption: a batch holds "
+                 "--batch-size / N samples, an epoch N times the steps. dcl: M positives (Chuang "
+                 "2020); nuclr: Wang's Remark 2, with one zeta per pair. With N > 1 the loss runs "
+                 "on the host"},
     [LOSS_EMC2_CARRY] =
         {"emc2-off-batch", .alias = "emc2-carry", CHOICE(emc2_carry, carries),
-         .help = "what to do if a chain's state is a sample outside the batch. view: re-encode it "
-                 "as that view, a negative (Yau's Algorithm 1; up to one more batch per step; CPU "
-                 "only); encode: the same, un-augmented, which is biased; skip: do not record it, "
-                 "which underweights hard negatives (0.79 "
+         .help = "treatment of a chain whose state is a sample outside the batch. view: re-encode "
+                 "that view as a negative (Yau's Algorithm 1; up to one more batch per step; CPU "
+                 "only); encode: re-encode the un-augmented sample, which is biased; skip: do not "
+                 "record it, which underweights hard negatives (0.79 "
                  "instead of 2 for 64 samples, batch 8, tau 0.07)"},
     [LOSS_CACHE_REFRESH] =
         {"cache-refresh", NUMBER(cache_refresh), .min = 1e-6, .max = 1, .value = 0.01,

@@ -300,7 +300,7 @@ const struct loss_row loss_nuclr_frozen = {
 
 const struct loss_row loss_nuclr_noxi = {
     .name = "nuclr-noxi",
-    .what = "ablation: each sample's own zeta instead of xi",
+    .what = "ablation: uses each sample's own zeta instead of xi",
     .reads = READS | READS_RATES,
     .own_xi = true,
     NUCLR_ROW,

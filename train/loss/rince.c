@@ -37,7 +37,7 @@ rince_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, do
 const struct loss_row loss_rince = {
     .name = "rince",
     .paper = "Chuang, CVPR 2022",
-    .what = "robust to pairs that do not match",
+    .what = "InfoNCE that is robust to noisy pairs",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_Q) | LOSS_BIT(LOSS_LAMBDA),
     .own = {.tau = 0.01},
     .check = rince_check,

@@ -53,7 +53,7 @@ def options():
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--steps", type=int, default=5, help="in a run; the median of the runs counts")
     p.add_argument("--runs", type=int, default=0, help="0: cpu a run for each step, cuda 5")
-    p.add_argument("--full", action="store_true", help="every caption has all tokens")
+    p.add_argument("--full", action="store_true", help="give every caption the full number of tokens")
     p.add_argument("--json", action="store_true", help="it always does")
     return p.parse_args()
 

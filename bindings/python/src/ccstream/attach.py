@@ -627,24 +627,23 @@ ccpack attach: joins the columns of a table to the samples of a dataset by id or
 usage: ccpack attach DATASET TABLE --on KEY[=TABLECOLUMN] --as NAME[:KIND][=TABLECOLUMN,...]
 
 Options:
-      --on KEY[=TABLECOLUMN]  what rows and samples have in common: id, key, url, uid, sha256, or
-                              meta.NAME, a field of the samples' metadata; TABLECOLUMN, if it has
-                              another name in TABLE [default id]
+      --on KEY[=TABLECOLUMN]  identifier by which rows are joined to samples: id, key, url, uid,
+                              sha256, or meta.NAME, a field of the samples' metadata. TABLECOLUMN:
+                              its name in TABLE, if that differs [default id]
       --as NAME[:KIND][=TABLECOLUMN,...]
-                              make column NAME of these columns of TABLE (default: the one of that
-                              name); may be repeated. KIND: captions, sentences (captions, divided
-                              into one caption per sentence), text, json, f32, f16, f64, i8, u8,
-                              i32, i64, ...; without it, the kind of TABLE's first value [may be
-                              repeated]
+                              new column NAME, from these columns of TABLE (default: the one called
+                              NAME). KIND: captions, sentences (captions that are split into one per
+                              sentence), text, json, f32, f16, f64, i8, u8, i32, i64, ...; default:
+                              the kind of TABLE's first value [may be repeated]
 
-Several rows of one sample are refused, unless:
+Several rows for one sample are an error, unless:
       --first                 the first is used
       --last                  the last is used
-      --all                   the captions of all are used
+      --all                   all are used, as several captions
 
 Output:
-      --replace               replace columns that exist
-      --dry-run               only report what rows match
+      --replace               replace existing columns
+      --dry-run               only report which rows match
       --json                  report as JSON on stdout
   -q, --quiet                 errors only
 
@@ -652,13 +651,13 @@ Always:
   -h, --help                  this text
       --version               name and version
 
-TABLE is JSON lines (.jsonl), .csv or .tsv with a first line of names, .parquet (needs pyarrow), or
-arrays: .npy and .npz, whose row i is of id i, and .safetensors. --on id=NAME: array NAME has the
-ids, or the file NAME.npy, as 'ccstream-eval embed' writes it.
+TABLE is JSON lines (.jsonl), .csv or .tsv with a header row, .parquet (needs pyarrow), or arrays
+(.npy, .npz, .safetensors), whose row i belongs to id i. With --on id=NAME the ids are in array NAME
+or in the file NAME.npy, as 'ccstream-eval embed' writes it.
 
-Values stand in DATASET/columns; shards and fingerprint do not change, and runs continue. Samples
-without a row have no value. A column is replaced whole or not at all. A dataset at a server is
-read-only: attach to a copy of it, or to the folder that is uploaded.
+Values are stored in DATASET/columns; shards and fingerprint do not change, so runs on DATASET can
+be resumed. Samples without a row have no value. A column is replaced as a whole or not at all.
+Remote datasets are read-only: attach to a local copy, and upload it.
 
 Needs Python 3.11 and NumPy. docs/columns.md shows what columns are for.
 
