@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How cost grows with the number of samples: writes docs/results/scale.md.
+"""Scaling with the number of samples with the number of samples: writes docs/results/scale.md.
 
     tests/bench/scale.py build/release WORK >docs/results/scale.md
 
@@ -89,8 +89,8 @@ def slope(costs, sizes):
 
 def packed(bin_, work):
     print("## Packing, resuming, attaching\n")
-    print("Images of one pixel with a caption, in tars of 10,000: what a sample costs beside its image. Microseconds of the processor a "
-          "sample, the fastest of three; MiB at most. `attach` starts Python and NumPy.\n")
+    print("Images of one pixel with a caption, in tars of 10,000: the cost per sample apart from its image. CPU time in microseconds per "
+        "sample, fastest of three; peak memory. `attach` includes the start of Python and NumPy.\n")
     row("", *map(name, PACKED), "slope")
     row(*["---"] * 5)
     results = {k: [] for k in ("`ccpack`", "`ccpack --resume` of a finished dataset", "`ccpack attach`, one f4 a sample",
@@ -116,9 +116,10 @@ def packed(bin_, work):
 
 def opened(bench, work):
     print("\n## Opening, lookups, order\n")
-    print("Shards of 10,000 samples; of 400 M also of 1,000,000. *own*: memory of the process beside mapped indexes, of which the page cache "
-          "has one copy for all processes. *plan*: the first sample of each of 1,024 ranks at every step of a shuffled epoch, 32 samples a "
-          "rank (10 k: one rank). *find*: where an epoch delivers a sample, as `ccdump order` and a resumed run need it.\n")
+    print("Shards of 10,000 samples; for 400 M also of 1,000,000. *own*: memory of the process without the mapped indexes, which all "
+        "processes share in the page cache. *plan*: computing the first sample of each of 1,024 ranks at every step of a shuffled epoch, "
+        "with 32 samples per rank (10 k: one rank). *find*: computing the position of a sample in an epoch, as `ccdump order` and a "
+        "resumed run do.\n")
     row("samples", "shards of", "open ms", "own MiB", "sample us", "caption us", "fingerprint ns", "plan s", "find us")
     row(*["---"] * 9)
     opens = []
@@ -134,14 +135,15 @@ def opened(bench, work):
         row(name(count), f"{each:,}", found["open"], own, found.get("sample", "-"), found.get("caption", "-"), fingerprint,
             found["plan"], found["find"])
     linear = [ms / (count / each) for count, each, ms in opens if count >= 1_000_000 and each == 10_000]
-    print(f"\nOpening costs {1e3 * linear[0]:.0f} us a shard at 1 M samples and {1e3 * linear[-1]:.0f} us at 400 M: it grows with shards, "
+    print(f"\nOpening costs {1e3 * linear[0]:.0f} us per shard at 1 M samples and {1e3 * linear[-1]:.0f} us at 400 M: it grows with "
+        f"shards, "
           "not with samples.")
 
 
 def state(bench):
-    print("\n## State of samples\n")
-    print("All columns that any loss keeps, and the time to bring a batch of 512 ids at random to the window and back "
-          "(`bench_state IDS 512 2000`). It grows as fewer of the entries are in a cache, up to one miss an entry:\n")
+    print("\n## Per-sample state\n")
+    print("All columns of all losses, and the time to copy a batch of 512 random ids to the working set and back (`bench_state IDS 512 "
+        "2000`). The time grows as fewer entries are in a CPU cache, up to one miss per entry:\n")
     row("ids", "result")
     row("---", "---")
     for count in SIZES:
@@ -152,9 +154,10 @@ def main():
     build, work = sys.argv[1:3]
     os.makedirs(work, exist_ok=True)
     model = re.search(r"model name\s*: (.*)", open("/proc/cpuinfo").read())[1]
-    print("# How cost grows\n")
-    print(f"Written by `tests/bench/scale.py` on {os.cpu_count()} CPUs ({model}), {time.strftime('%B %Y')}, release preset; times are of the "
-          "processor. *slope*: cost of a sample at the largest size over that at a tenth of it, 1 where it grows with samples.\n")
+    print("# Scaling with the number of samples\n")
+    print(f"Written by `tests/bench/scale.py` on {os.cpu_count()} CPUs ({model}), {time.strftime('%B %Y')}, release preset; times are CPU "
+        f"times. *slope*: cost per sample at the largest size, divided by that at a tenth of it; 1 if the cost is proportional to the "
+        f"number of samples.\n")
     packed(f"{build}/bin", work)
     opened(f"{build}/tests/bin/bench_dataset", work)
     state(f"{build}/tests/bin/bench_state")
