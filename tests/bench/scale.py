@@ -90,7 +90,7 @@ def slope(costs, sizes):
 def packed(bin_, work):
     print("## Packing, resuming, attaching\n")
     print("Images of one pixel with a caption, in tars of 10,000: the cost per sample apart from its image. CPU time in microseconds per "
-        "sample, fastest of three; peak memory. `attach` includes the start of Python and NumPy.\n")
+          "sample, fastest of three; peak memory. `attach` includes the start of Python and NumPy.\n")
     row("", *map(name, PACKED), "slope")
     row(*["---"] * 5)
     results = {k: [] for k in ("`ccpack`", "`ccpack --resume` of a finished dataset", "`ccpack attach`, one f4 a sample",
@@ -117,9 +117,9 @@ def packed(bin_, work):
 def opened(bench, work):
     print("\n## Opening, lookups, order\n")
     print("Shards of 10,000 samples; for 400 M also of 1,000,000. *own*: memory of the process without the mapped indexes, which all "
-        "processes share in the page cache. *plan*: computing the first sample of each of 1,024 ranks at every step of a shuffled epoch, "
-        "with 32 samples per rank (10 k: one rank). *find*: computing the position of a sample in an epoch, as `ccdump order` and a "
-        "resumed run do.\n")
+          "processes share in the page cache. *plan*: computing the first sample of each of 1,024 ranks at every step of a shuffled "
+          "epoch, with 32 samples per rank (10 k: one rank). *find*: computing the position of a sample in an epoch, as `ccdump order` "
+          "and a resumed run do.\n")
     row("samples", "shards of", "open ms", "own MiB", "sample us", "caption us", "fingerprint ns", "plan s", "find us")
     row(*["---"] * 9)
     opens = []
@@ -136,14 +136,14 @@ def opened(bench, work):
             found["plan"], found["find"])
     linear = [ms / (count / each) for count, each, ms in opens if count >= 1_000_000 and each == 10_000]
     print(f"\nOpening costs {1e3 * linear[0]:.0f} us per shard at 1 M samples and {1e3 * linear[-1]:.0f} us at 400 M: it grows with "
-        f"shards, "
+          f"shards, "
           "not with samples.")
 
 
 def state(bench):
     print("\n## Per-sample state\n")
     print("All columns of all losses, and the time to copy a batch of 512 random ids to the working set and back (`bench_state IDS 512 "
-        "2000`). The time grows as fewer entries are in a CPU cache, up to one miss per entry:\n")
+          "2000`). The time grows as fewer entries are in a CPU cache, up to one miss per entry:\n")
     row("ids", "result")
     row("---", "---")
     for count in SIZES:
@@ -156,8 +156,8 @@ def main():
     model = re.search(r"model name\s*: (.*)", open("/proc/cpuinfo").read())[1]
     print("# Scaling with the number of samples\n")
     print(f"Written by `tests/bench/scale.py` on {os.cpu_count()} CPUs ({model}), {time.strftime('%B %Y')}, release preset; times are CPU "
-        f"times. *slope*: cost per sample at the largest size, divided by that at a tenth of it; 1 if the cost is proportional to the "
-        f"number of samples.\n")
+          f"times. *slope*: cost per sample at the largest size, divided by that at a tenth of it; 1 if the cost is proportional to the "
+          f"number of samples.\n")
     packed(f"{build}/bin", work)
     opened(f"{build}/tests/bin/bench_dataset", work)
     state(f"{build}/tests/bin/bench_state")

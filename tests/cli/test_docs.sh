@@ -169,7 +169,7 @@ done
 find "$SRC"/{formats,train,loader,net,pack,tools,kernels} -name '*.c' -exec cat {} + | tr -d '\n' | sed 's/" *"//g' >sources.txt
 {
     cat "$docs/troubleshooting.md"
-    sed -n '/^| you see/,$p' "$docs/remote.md"
+    sed -n '/^| message | cause/,$p' "$docs/remote.md"
 } | sed -n 's/^| `\([^`]*\)`.*/\1/p' | sed 's/ [0-9]*$//' >messages.txt
 [ "$(wc -l <messages.txt)" -ge 20 ] || fail "few messages"
 while IFS= read -r message; do
@@ -192,7 +192,7 @@ sed -n 's/^| \(`--[^|]*\) | \([^|]*\) |.*/\1 | \2/p' "$docs"/losses/*.md | while
     for option in $(echo "${row%|*}" | grep -oE -- '--[a-z0-9-]+'); do
         value=${values%%,*}
         values=${values#*, }
-        grep -qE -- "$option $value[,;. ]|$option [A-Z]+ [^[]*(0: $value, or|\[[^]]*default $value\])" flat.txt ||
+        grep -qE -- "$option $value[,;. ]|$option [A-Z]+ [^[]*(see Losses\), else $value|\[[^]]*default $value\])" flat.txt ||
             fail "docs/losses: $option has no default $value"
     done
 done

@@ -46,8 +46,8 @@ static const struct cli_option subset_rows[] = {
     {"state", 0, CLI_STRING, FIELD(state), .metavar = "RUN",
      .help = "run or checkpoint whose per-sample state EXPR uses"},
     {"top", 0, CLI_STRING, FIELD(top), .metavar = "N|P%",
-     .help = "of the samples selected by the other options, keep the N with the highest value of "
-             "--by, or P percent of those that have a value"},
+     .help = "keep only the N samples with the highest value of --by among those that the other "
+             "options select, or P percent of those that have a value"},
     {"by", 0, CLI_STRING, FIELD(by), .metavar = "NAME",
      .help =
          "number by which --top ranks samples, named as in EXPR: col.NAME, meta.NAME, text.zeta"},

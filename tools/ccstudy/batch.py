@@ -34,12 +34,12 @@ OPTIONS = [
     *heads.OPTIONS,
     Option("samples", metavar="KIND", choices=("images", "captions"), default="images",
            help="what a sample is. images: an image with one of its captions, another one in each epoch; captions: a caption with its "
-           "image. Each sample has its own moving averages"),
+                "image. Each sample has its own moving averages"),
     Option("train-images", kind=list, metavar="N",
            help="maximum number of training images; several values give several rows, all trained for the same number of steps, --epochs "
-           "of the largest"),
+                "of the largest"),
     Option("method", "m", list, metavar="NAME", help="loss to train: clip, sogclr, sogclr-forgets, nuclr-frozen, nuclr-fixed or "
-        "nuclr-auto [default: all]"),
+                                                     "nuclr-auto [default: all]"),
     Option("batch", "b", list, metavar="B", help="batch size, a divisor of 128 [default: 8, 16, 32, 64 and 128]"),
     Option("tau", kind=list, metavar="T", help="temperature to try [default: 0.05, 0.1, 0.2 and 0.4]"),
     Option("gamma", kind=list, metavar="G", help="gamma to try [default: 0.4 and 0.8]"),
@@ -57,8 +57,7 @@ NOTES = [
     "refused. Fields of a line: METHOD BATCH TAU RATE GAMMA SEED, R@1 R@5 R@10 on the validation pairs, likewise on the test pairs, the "
     "global loss over 2,000 training anchors (or nan, or omitted), and the number of training samples (or 0, or omitted). Seed 0 is for "
     "tuning.",
-    "--json: settings; rows of method, batch, samples (0: see settings), seeds, recall (the mean of R@1, R@5 and R@10), r1, r5, r10 and "
-    "over_clip "
+    "--json: settings; rows of method, batch, samples (0: see settings), seeds, recall (the mean of R@1, R@5 and R@10), r1, r5, r10 and over_clip "
     "(the difference from clip's recall at the same batch size and seed), each with its standard error as NAME_se; "
     "the tuned tau, lr and gamma, and validation, the recall by which they were chosen; fit, rows of method, batch, tau and gcl, the "
     "global loss at that temperature over the training pairs (lowest over gamma, one seed). --quick: 640 random pairs, a small grid, 2 "

@@ -15,19 +15,19 @@ TITLE = "CURL: blocks of similar points"
 OPTIONS = [
     Option("data", "d", metavar="DIR",
            help="dataset with labels and at least 44 images per class; with --captions, any dataset with captions [default: a random "
-           "mixture of Gaussians]"),
+                "mixture of Gaussians]"),
     Option("captions", "", bool, help="with --data: use its captions, grouped by topic, instead of its images"),
     Option("topics", "", str, "water,snow,grass,street,beach,bike,pool,soccer,football,mountain,tennis,car,skateboard,"
            "baseball,basketball,horse,frisbee,boat,slide,swing", "WORDS",
            help="with --captions: topics, words separated by commas; a caption belongs to a topic if it contains this word (or its plural "
-           "in s) and no other topic's"),
+                "in s) and no other topic's"),
     Option("size", "", int, 32, "PX", "with --data: image size in pixels", 8, 128),
     Option("loss", "", str, "logistic", "NAME", "block loss", choices=("logistic", "hinge")),
     Option("blocks", "b", int, 32, "N", "blocks per step, each with one anchor", 2, 512),
     Option("negatives", "k", int, 4, "K", "negative blocks per anchor (paper: 4 on CIFAR-100)", 1, 511),
     Option("equal", "", str, "blocks", "WHAT", choices=("blocks", "points"),
            help="what is kept equal when block sizes are compared. blocks: the number of blocks, --blocks, so that larger blocks use more "
-           "points per step; points: the number of points per step, that of --blocks pairs, with at least K + 1 blocks"),
+                "points per step; points: the number of points per step, that of --blocks pairs, with at least K + 1 blocks"),
     Option("steps", "", int, 2000, "N", "training steps per tower", 1, 1000000),
     Option("lr", "", float, 0.0003, "X", "peak learning rate of AdamW; cosine schedule to 0", 0, 10),
     Option("repeats", "r", int, 5, "N", "towers of each kind, each with its own seed", 1, 100),

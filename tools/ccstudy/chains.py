@@ -278,8 +278,7 @@ def _mixing_section(result: dict[str, Any], options: Options) -> Section:
     for b in _BATCHES:
         own = [r for r in rows if r["batch"] == b]
         betas = [r["beta"] for r in own]
-        lines += [series(f"B = {b}", betas, [r["steps"] for r in own]), series(f"B = {b}, bound", betas, [r["bound"] for r in own], "
-            "dashed=True)]
+        lines += [series(f"B = {b}", betas, [r["steps"] for r in own]), series(f"B = {b}, bound", betas, [r["bound"] for r in own], dashed=True)]
     at = {(r["beta"], r["batch"]): r for r in rows}
     low, high = at[_BETAS[1], 8], at[_BETAS[-1], 8]
     growth = np.log(high["steps"] / low["steps"]) / (high["beta"] - low["beta"])
@@ -288,12 +287,9 @@ def _mixing_section(result: dict[str, Any], options: Options) -> Section:
     return Section("Mixing time", [
         "Lemma 3.2 (Yau et al., ICML 2024): the chains come within a distance of the softmax that falls as (1 - BR / (2 m m_neg "
         "exp(2 c^2 beta)))^steps, so BR times faster with larger batches, and at worst exp(2 beta) times slower at a larger beta.",
-        f"Computed here, not drawn, for the chain of each anchor over {options.samples - 1} contrasts: the steps until it is within "
-        f"{_WITHIN:g} of its softmax "
-        f"in total variation, from the worst start. At B = 8 they grow as exp({growth:.2f} beta) from beta {_BETAS[1]:g} to "
-        f"{_BETAS[-1]:g}, not exp(2 "
-        f"beta): {low['steps']:.0f} and {high['steps']:.0f}, where the bound has {low['bound']:.3g} and {high['bound']:.3g}. By the "
-        f"number of proposals alone, a "
+        f"Computed here, not drawn, for the chain of each anchor over {options.samples - 1} contrasts: the steps until it is within {_WITHIN:g} of its softmax "
+        f"in total variation, from the worst start. At B = 8 they grow as exp({growth:.2f} beta) from beta {_BETAS[1]:g} to {_BETAS[-1]:g}, not exp(2 "
+        f"beta): {low['steps']:.0f} and {high['steps']:.0f}, where the bound has {low['bound']:.3g} and {high['bound']:.3g}. By the number of proposals alone, a "
         f"step of batch 16 does the work of {at[_BETAS[0], 4]['steps'] / at[_BETAS[0], 16]['steps']:.0f} steps of batch 4, as BR has it."],
         [figure("lines", "Steps until chains have mixed", axis("beta = 1 / tau"), axis("steps", scale="log"), lines),
          table_item("Proposals for one chain, and steps", found)])

@@ -23,7 +23,7 @@ OPTIONS = [
     Option("recover", "", int, 5, "N", "epochs with frozen weights before fine-tuning", 1, 1000),
     Option("batch", "b", int, 32, "B", "batch size of fine-tuning, a divisor of 128", 2, LARGEST),
     Option("lr", "", float, 0.002, "RATE", "peak learning rate of fine-tuning; cosine schedule without warmup, since a warmup would also "
-        "help", 1e-6, 1),
+                                           "help", 1e-6, 1),
     Option("tau", "", float, 0.1, "X", "temperature of all losses", 1e-3, 10),
 ]
 NOTES = [
@@ -147,8 +147,7 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> Table:
-    return Table([Column("loss", "s"), Column("starts with", "s"), Column("gained", "s"), Column("after the first epoch", "s"), "
-        "Column("worst", "s")],
+    return Table([Column("loss", "s"), Column("starts with", "s"), Column("gained", "s"), Column("after the first epoch", "s"), Column("worst", "s")],
                  [[LOSSES[row["loss"]][0], STARTS[row["start"]],
                    *(f"{row[c]:+.2f} ± {row[c + '_se']:.2f}" for c in ("gained", "first", "worst"))] for row in result["rows"]])
 
@@ -161,7 +160,6 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
     ends = "; ".join(f"{title}: {by[name, 'nothing']['worst']:+.1f} at worst with nothing, {by[name, 'both']['worst']:+.1f} with both"
                      for name, (title, _, _) in LOSSES.items())
     return [Section("Measured", [
-        f"Heads trained with CLIP have {result['trained']:.2f} % of recall, the mean of R@1, R@5 and R@10. They are tuned on "
-        f"{result['pairs']} other "
+        f"Heads trained with CLIP have {result['trained']:.2f} % of recall, the mean of R@1, R@5 and R@10. They are tuned on {result['pairs']} other "
         f"pairs at batch {result['batch']} for {result['tune']} epochs, after {result['recover']} epochs with frozen weights. {ends}."],
         [*figures, table_item("Points over the trained model", table(result))])]

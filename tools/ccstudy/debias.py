@@ -32,16 +32,16 @@ _REMOTE = [
 OPTIONS = [
     Option("data", "d", metavar="DIR", help="dataset packed from class folders named CLASS@GROUP"),
     Option("spurious", metavar="FILE", help="file of prompts that describe only the spurious attribute, one per line; their directions "
-        "are projected out"),
+                                            "are projected out"),
     Option("pairs", metavar="FILE", help="file with two or more prompts per line, separated by tabs, that differ only in the spurious "
-        "attribute; each two prompts of a line are a pair"),
+                                         "attribute; each two prompts of a line are a pair"),
     Option("lambda", kind=float, default=1000.0, metavar="X", help="strength with which the two prompts of a pair are equalised; 0: off",
            least=0, most=1e6),
     Option("templates", metavar="FILE", help="prompts of the classes, one per line, with {} for the class name [default: those of "
-        "ccstream-eval zeroshot]"),
+                                             "ccstream-eval zeroshot]"),
     Option("class-names", metavar="FILE", help="file of lines 'class TAB name' [default: CLASS, with _ replaced by spaces]"),
     Option("queries", metavar="FILE", help="file of texts that should retrieve all GROUPs equally often, one per line; also prints their "
-        "MaxSkew"),
+                                           "MaxSkew"),
     Option("top", kind=int, default=1000, metavar="K", help="images retrieved per text of --queries", least=1, most=10**9),
     Option("out", "o", metavar="DIR", help="folder for debias.json and debias.html; created if missing"),
     Option("force", kind=bool, help="also replace files of these names that this command did not write"),
@@ -49,8 +49,8 @@ OPTIONS = [
     Option("quiet", "q", bool, help="no progress and no table"),
     Option("ema", kind=bool, group="Model", help="use the averaged weights (EMA) of a run with --ema"),
     *(o if o.name != "transform" else Option("transform", default="own", metavar="KIND", choices=o.choices, group="Model",
-                                             help="preprocessing of images; described in ccstream-eval zeroshot --help") for o in "
-                                             "suite.OPTIONS if o.group == "Model"),
+                                             help="preprocessing of images; described in ccstream-eval zeroshot --help")
+      for o in suite.OPTIONS if o.group == "Model"),
     Option("loader-threads", kind=int, default=0, metavar="N", group="Model", help="decode threads; 0: one per CPU", least=0,
            most=1024),
     *_REMOTE,

@@ -20,10 +20,10 @@ NOTES = [
     "Each image has two fixed augmented views (SimCLR's augmentation). L is the global loss of eq. (1): each of the 2n views is an "
     "anchor, the other view its positive, all views of other images its negatives (998 for 500 images). L and |grad L|^2 are computed "
     "exactly at 41 points of each run. The paper claims that EMC2's |grad L|^2 ends two orders of magnitude lower.", "Methods. simclr: "
-    "InfoNCE of the batch; sogclr: gamma 0.9, as in EMC2's code, and 0.1; emc2-encode, emc2-view, emc2-skip: --emc2-off-batch encode (a "
-    "sample outside the batch is encoded un-augmented), view (the view that is the chain's state, as in the published code of this "
-    "figure) and skip; emc2-fresh: one of the two views, chosen at random in each step; negcache: the negative cache, of which a fraction "
-    "of 0.1 is re-encoded per step.",
+        "InfoNCE of the batch; sogclr: gamma 0.9, as in EMC2's code, and 0.1; emc2-encode, emc2-view, emc2-skip: --emc2-off-batch encode "
+        "(a sample outside the batch is encoded un-augmented), view (the view that is the chain's state, as in the published code of this "
+        "figure) and skip; emc2-fresh: one of the two views, chosen at random in each step; negcache: the negative cache, of which a "
+        "fraction of 0.1 is re-encoded per step.",
     "Each method is run with each learning rate, and the run with the smallest final L is reported, because the gradient is also 0 when "
     "all images have collapsed to one point. Scaled values are multiplied by the squared norm of the parameters, relative to its initial "
     "value: embeddings are normalised, so L does not depend on that norm, its gradient falls as 1 / norm, and large steps alone would "
@@ -59,7 +59,7 @@ OPTIONS = [
     Option("lr", kind=list, metavar="X", help="learning rate to try, up to 8 [default: a grid that depends on the model]"),
     Option("threads", "t", int, 1, "N", "threads for resnet18; 0: all CPUs", least=0, most=1024),
     Option("burn-in", kind=bool, help="measure figure 4 instead: only EMC2, with burn-in P of 0, b/2, b and 3b/2 proposals; requires "
-        "--batch 6 or more [default 8]"),
+                                      "--batch 6 or more [default 8]"),
     Option("resume", kind=bool, help="resume an interrupted run after its last finished method; requires --out"),
 ]
 MAX_RATES, POINTS, BIAS_STEPS, QUICK_BIAS_STEPS = 8, 41, 20000, 1000
@@ -215,8 +215,7 @@ def result(o: Options, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 _COLUMNS = {"lr": ("step size", "g"), "L": ("L", ".4f"), "norm2": ("|grad L|^2", ".3g"),
-            "scaled_norm2": ("scaled", ".3g"), "scaled_bias2": ("scaled bias^2", ".3g"), "length": ("length", ".2f"), "seconds": "
-            "("seconds", ".3g"),
+            "scaled_norm2": ("scaled", ".3g"), "scaled_bias2": ("scaled bias^2", ".3g"), "length": ("length", ".2f"), "seconds": ("seconds", ".3g"),
             "norm2_with_own": ("with own pair", ".3g"), "norm2_unaugmented": ("negatives un-augmented", ".3g")}
 
 
@@ -234,8 +233,7 @@ def _burn_in_claim(result: dict[str, Any], o: Options) -> list[str]:
     return ["The paper's claim (Yau et al., ICML 2024, figure 4): accuracy grows with the burn-in P of every chain's proposals in a step, "
             "and no longer from about P = b on, because the first states are still those of the parameters before.",
             f"Measured here by L and its scaled squared gradient norm at the end, {o.samples} images, {o.steps:,} steps of batches of "
-            f"{o.batch}: {ends}. A larger P leaves fewer recorded states, {2 * o.batch - 2} - P, so that the estimate has less bias and "
-            f"more noise."]
+            f"{o.batch}: {ends}. A larger P leaves fewer recorded states, {2 * o.batch - 2} - P, so that the estimate has less bias and more noise."]
 
 
 def page(result: dict[str, Any], o: Options) -> list[Section]:

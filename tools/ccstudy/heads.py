@@ -31,7 +31,7 @@ _PAIRS, _ORDER, _INIT, _EPOCH, _NOISE, _PARTNER, _PROBE, _CROP = range(8)
 OPTIONS = [
     Option("features", "f", metavar="PREFIX",
            help="use the features in PREFIX.images.npy (or PREFIX.features.npy, if it exists), PREFIX.texts.npy and PREFIX.owners.npy, "
-           "written by ccstream-eval embed --texts [default: random pairs]"),
+                "written by ccstream-eval embed --texts [default: random pairs]"),
     Option("pairs", "n", int, 3072, "N", "number of random pairs", 512, 1000000),
     Option("held-out", "", int, 500, "N", "number of validation pairs, and of test pairs; the others are for training", 10, 100000),
     Option("epochs", "e", int, 30, "N", "epochs per run", 2, 10000),

@@ -27,7 +27,7 @@ PURPOSE = "compares towers trained with and without labels, and measures class c
 TITLE = "CURL: what labels would add"
 OPTIONS = [
     Option("data", "d", metavar="DIR", help="dataset with labels and at least 44 images per class [default: a random mixture of "
-        "Gaussians]"),
+                                            "Gaussians]"),
     Option("size", "", int, 32, "PX", "with --data: image size in pixels", 8, 128),
     Option("steps", "", int, 2000, "N", "training steps per tower", 20, 1000000),
     Option("lr", "", float, 0.0003, "X", "peak learning rate of AdamW; cosine schedule to 0", 0, 10),
@@ -191,8 +191,7 @@ def _shown(row: dict[str, Any], name: str, digits: int = 2) -> str:
     return f"{row[name]:.{digits}f} ± {row[name + '_sd']:.{digits}f}"
 
 
-_COLUMNS = [(f"{kind}_{score}", f"{title}, {score_title}") for score, score_title in (("avg2", "AVG-2, %"), ("top1", "top-1, %"), "
-    "("top10", "top-10, %"))
+_COLUMNS = [(f"{kind}_{score}", f"{title}, {score_title}") for score, score_title in (("avg2", "AVG-2, %"), ("top1", "top-1, %"), ("top10", "top-10, %"))
             for kind, title in (("tr", "TR"), ("mu", "mu"), ("mu5", "mu-5"))]
 
 
@@ -257,8 +256,7 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
             _over(result, "negatives", "k", "Over the negatives"), _over(result, "data", "n", "Over the points to train on")]),
         Section("Class collision", [
             "L_un = (1 - tau) L_≠ + tau L_=, with tau the chance that the negative is of the anchor's class. Lemma 4.4: L_= - 1 is "
-            "at most c' s(f), c' = 1.02 for the logistic loss. Theorem 4.5: L_≠ + tau / (1 - tau) c' s(f) bounds the mean classifier's "
-            "loss, "
+            "at most c' s(f), c' = 1.02 for the logistic loss. Theorem 4.5: L_≠ + tau / (1 - tau) c' s(f) bounds the mean classifier's loss, "
             "up to a term of generalisation."], [table_item("Of test points, in bits", _collision_table(result))]),
         Section("The paper", ["Table 1 of Arora et al., percent."], [table_item("Table 1", Table(
             [Column("data", "s"), Column("score", "s"), *(Column(f"{k}, {t}", ".1f") for k in ("supervised", "unsupervised")

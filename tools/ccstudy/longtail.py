@@ -16,7 +16,7 @@ TITLE = "NUCLR where captions are long-tailed"
 OPTIONS = [
     Option("pairs", "n", int, 5000, "N", "number of random pairs", 1000, 200000),
     Option("generic", "g", list, metavar="SHARE", help="fraction of the training images with a generic caption, 0 to 0.9 [default: 0, 0.3 "
-        "and 0.5]"),
+                                                       "and 0.5]"),
     Option("batch", "b", int, 32, "N", "pairs per step, a divisor of 128", 8, heads.LARGEST),
     *[row for row in heads.OPTIONS if row.name not in ("features", "pairs", "hidden")],
 ]
@@ -47,8 +47,7 @@ class Method:
 
 METHODS = {"sogclr": Method("SogCLR", "sogclr"), "nuclr": Method("NUCLR", "nuclr", None),
            "frozen": Method("zeta frozen", "nuclr-frozen"), "noxi": Method("without xi", "nuclr-noxi", None),
-           "nofreeze": Method("without the freeze", "nuclr", None, freeze=False), "zeta0": Method("zeta from -tau / 2", "nuclr", None, "
-           "zeta0=-0.5)}
+           "nofreeze": Method("without the freeze", "nuclr", None, freeze=False), "zeta0": Method("zeta from -tau / 2", "nuclr", None, zeta0=-0.5)}
 CLUSTERS, LATENT, WIDTH = 64, 12, 64
 TAUS = (0.1, 0.2)
 _DRAW, _GENERIC = 31, 32  # what is drawn
@@ -132,8 +131,7 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
             for column, values in (("recall", [o.test_score for o in runs]), ("zero_shot", [o.zero_shot for o in runs]),
                                    ("over_sogclr", [o.test_score - b.test_score for o, b in zip(runs, base)]),
                                    ("zero_shot_over", [o.zero_shot - b.zero_shot for o, b in zip(runs, base)]),
-                                   ("correlation", [float(np.corrcoef(o.zeta, np.log(popularity))[0, 1]) for o in runs] if learned else "
-                                       "[])):
+                                   ("correlation", [float(np.corrcoef(o.zeta, np.log(popularity))[0, 1]) for o in runs] if learned else [])):
                 row[column], row[f"{column}_se"] = mean_and_error(values)
             rows.append(row | {"tau": best[name]})
     return {"pairs": f.count, "held_out": options.held_out, "batch": options.batch, "epochs": options.epochs, "rows": rows}
@@ -165,15 +163,11 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
         row = rows[g, "nuclr"]
         sides = ["ahead" if row[c] > 2 * row[c + "_se"] else "behind" if row[c] < -2 * row[c + "_se"] else "level"
                  for c in ("over_sogclr", "zero_shot_over")]
-        told.append(f"with {g:.0%} generic captions NUCLR is {sides[0]} of SogCLR in recall ({_shown(row, 'over_sogclr')}) and {sides[1]} "
-            f"in "
-                    f"zero-shot accuracy ({_shown(row, 'zero_shot_over')})".replace("level of", "level with").replace("behind of", "
-                    ""behind"))
+        told.append(f"with {g:.0%} generic captions NUCLR is {sides[0]} of SogCLR in recall ({_shown(row, 'over_sogclr')}) and {sides[1]} in "
+                    f"zero-shot accuracy ({_shown(row, 'zero_shot_over')})".replace("level of", "level with").replace("behind of", "behind"))
     return [Section("The claim", [
-        "Wang et al. (ICLR 2025): captions differ in popularity; SogCLR takes all as equally popular, NUCLR learns it (zeta) and is "
-        "better for it.",
-        f"Measured here, {result['pairs']} pairs, batch {result['batch']}, {result['epochs']} epochs: {'; '.join(told)}. More than two "
-        f"standard "
+        "Wang et al. (ICLR 2025): captions differ in popularity; SogCLR takes all as equally popular, NUCLR learns it (zeta) and is better for it.",
+        f"Measured here, {result['pairs']} pairs, batch {result['batch']}, {result['epochs']} epochs: {'; '.join(told)}. More than two standard "
         "errors count as a difference."], [
         lines("over_sogclr", "Recall over SogCLR's", "percentage points"),
         lines("zero_shot_over", "Zero-shot accuracy over SogCLR's", "percentage points"), table_item("Numbers", table(result))])]

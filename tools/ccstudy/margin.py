@@ -42,11 +42,11 @@ NOTES = [
     "For each checkpoint the linear probe of ccstream-eval is trained on the image tower's output. The epochs are doubled until it "
     "classifies --fit percent of --train correctly or would exceed --steps. The margin rho of a training image is the score of its class "
     "minus the highest other score; g is the norm of rho's gradient with respect to the features.", "kV-margin: rho / E[Var Lip], an "
-    "expectation over classes, where Var is the Wasserstein-1 distance between two disjoint halves of a class (by exact assignment) and "
-    "Lip the class's largest g; kV-GN-margin: rho / (g + 1e-6) / E[Var]; margin: rho; GN-margin: rho / (g + 1e-6); TV-GN-margin: "
-    "GN-margin divided by the root of the features' total variance; SN-margin: rho divided by the spectral complexity of the layers "
-    "trained here (for checkpoints only the classifier). Each is a median over up to 200 random images per class, averaged over 4 draws "
-    "(--quick: 1).",
+        "expectation over classes, where Var is the Wasserstein-1 distance between two disjoint halves of a class (by exact assignment) "
+        "and Lip the class's largest g; kV-GN-margin: rho / (g + 1e-6) / E[Var]; margin: rho; GN-margin: rho / (g + 1e-6); TV-GN-margin: "
+        "GN-margin divided by the root of the features' total variance; SN-margin: rho divided by the spectral complexity of the layers "
+        "trained here (for checkpoints only the classifier). Each is a median over up to 200 random images per class, averaged over 4 "
+        "draws (--quick: 1).",
     "The thesis claims that a larger normalised margin predicts a smaller generalisation error. The result is Spearman's rank correlation "
     "of each margin with the accuracy on --data, over the checkpoints.",
     "Normalised margins are meaningful only if the classifier fits --train: a negative median margin (less than half of --train correct) "
@@ -62,16 +62,16 @@ NOTES = [
 _PASSED = [  # to ccstream-eval embed
     Option("transform", metavar="KIND", choices=("crop", "squash"), default="crop",
            help="how images are brought to the model's size. crop: resize the shorter side and crop the centre, as in the papers; squash: "
-           "resize without keeping the aspect ratio, as evaluation during training"),
+                "resize without keeping the aspect ratio, as evaluation during training"),
     Option("image-norm", metavar="NAME", default="own", former="normalize",
            choices=("own", "clip", "imagenet", "cifar10", "cifar100", "none", "inception"),
            help="channel mean and std for normalising images; own: as in training (the papers use the dataset's or ImageNet's for "
-           "zero-shot classification and probes)", group="Common options"),
+                "zero-shot classification and probes)", group="Common options"),
     Option("batch-size", "b", int, 128, "N", "images per forward pass; does not change the result", least=1,
            most=32768, group="Common options", former="batch"),
     Option("device", metavar="NAME", default="cpu", group="Common options",
            help="cpu (oneDNN); cuda or cuda:N; auto: cuda if it works, else cpu, and the reason is logged; cpu-ref (plain loops, for "
-           "checking only)"),
+                "checking only)"),
     Option("threads", "t", int, 0, "N", "compute threads; 0: all CPUs", most=1024, least=0, group="Common options"),
     Option("loader-threads", "", int, 0, "N", "decode threads; 0: one per CPU", least=0, most=1024,
            group="Common options"),

@@ -93,8 +93,7 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
     def lines(name: str, title: str, y: dict[str, Any]) -> dict[str, Any]:
         own = {key: [row for row in result["rows"] if row["method"] == key] for key in METHODS}
         return figure("lines", title, axis("batch", scale="log"), y,
-                      [series(METHODS[key].title, [r["batch"] for r in rows], [r[name] for r in rows], error=[r[name + "_se"] for r in "
-                          "rows])
+                      [series(METHODS[key].title, [r["batch"] for r in rows], [r[name] for r in rows], error=[r[name + "_se"] for r in rows])
                        for key, rows in own.items()], "Bars: standard errors over seeds.")
 
     largest = [row for row in result["rows"] if row["batch"] == result["rows"][-1]["batch"]]

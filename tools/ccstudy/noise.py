@@ -16,8 +16,8 @@ TITLE = "RINCE and CLIP over the fraction of what is wrong"
 OPTIONS = [
     Option("noise", "", str, "pair", "KIND", choices=("pair", "label", "augment"),
            help="kind of noise. pair: images with the texts of another image; label: positive pairs are two points of one label, and some "
-           "labels are wrong (points are synthetic, or with --features have the labels of PREFIX.labels.npy); augment: positive pairs are "
-           "two crops of one synthetic point, and some crops are too small"),
+                "labels are wrong (points are synthetic, or with --features have the labels of PREFIX.labels.npy); augment: positive "
+                "pairs are two crops of one synthetic point, and some crops are too small"),
     *heads.OPTIONS,
     Option("batch", "b", int, LARGEST, "N", "pairs per step", 8, LARGEST),
 ]

@@ -22,8 +22,8 @@ OPTIONS = [
     Option("pairs", "n", int, 2048, "N", "number of random pairs", 256, 16384),
     Option("epochs", "e", int, 10, "N", "epochs; the error is measured in the last one", 2, 1000),
     Option("tau", "", float, 0.07, "X", "temperature", 1e-3, 10),
-    Option("drift", "", float, 0.3, "X", "distance that an embedding moves during the run, relative to its length; 0: it stays fixed", 0, "
-        "10),
+    Option("drift", "", float, 0.3, "X", "distance that an embedding moves during the run, relative to its length; 0: it stays "
+                                         "fixed", 0, 10),
     Option("repeats", "r", int, 5, "N", "random draws of pairs and batches", 2, 100),
 ]
 NOTES = [
@@ -182,8 +182,6 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
     return [Section("Measured", [
         "A global loss divides every anchor's gradient by u, an estimate of its sum over all pairs. CLIP's is that of the batch, which is "
         "noisy and, in its logarithm, too low: most sums are made by few hard contrasts that a small batch does not hold.",
-        f"Measured here over {result['pairs']} random pairs at tau {result['tau']:g}, {result['epochs']} epochs, drift "
-        f"{result['drift']:g}: the root "
+        f"Measured here over {result['pairs']} random pairs at tau {result['tau']:g}, {result['epochs']} epochs, drift {result['drift']:g}: the root "
         f"mean square error of log u at batch {BATCHES[0]} and {BATCHES[-1]}: {ends}."], [
-        lines("rms", "Error of log u over the batch"), lines("bias", "Bias of log u over the batch"), table_item("Numbers", "
-            "table(result))])]
+        lines("rms", "Error of log u over the batch"), lines("bias", "Bias of log u over the batch"), table_item("Numbers", table(result))])]

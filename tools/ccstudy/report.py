@@ -30,9 +30,9 @@ USAGE = ["[-o FILE] RUN...", "--group [-o FILE] RUN...", "--follow [--json] RUN"
 ARGUMENTS = (1, 256)
 OPTIONS = [
     Option("out", "o", metavar="FILE", help="output page [default: report.html in the first RUN; with --group, group.html in the current "
-        "folder]"),
+                                            "folder]"),
     Option("group", kind=bool, help="combine runs that differ only in --seed into one row: mean and standard deviation over seeds, paired "
-        "differences to the first RUN's row, curves with bands"),
+                                    "differences to the first RUN's row, curves with bands"),
     Option("force", kind=bool, help="replace an existing file that this command did not write"),
     Option("probe-pairs", kind=int, metavar="N", default=0, least=0, most=20000, help="runs of nuclr: encode N training pairs with each "
         "kept checkpoint, and compare zeta with the minimiser of NUCLR's eq. (8) over them; the numbers are kept in RUN/probe.jsonl and "
@@ -40,7 +40,7 @@ OPTIONS = [
     Option("json", kind=bool, help="print the last numbers of each run as JSON; with --group, all numbers of the groups"),
     Option("quiet", "q", bool, help="do not print the path of the page; with --follow, no progress"),
     Option("follow", kind=bool, help="show the progress of one RUN, which another process trains on this host or in a shared folder, "
-        "until it ends, and write no page; with --json, print the numbers of each step as one JSON object"),
+                                     "until it ends, and write no page; with --json, print the numbers of each step as one JSON object"),
     Option("tensorboard", metavar="DIR", group="Other viewers", help="write the numbers, histograms and retrieval examples of one RUN to "
         "this folder as TensorBoard event files, and no page; requires the Python package tensorboard"),
     Option("wandb", metavar="PROJECT", group="Other viewers", help="log the numbers and histograms of one RUN to Weights & Biases, and "
@@ -317,8 +317,7 @@ class _Samples:
     def __init__(self, options: Options, run: RunLog, room: int):
         self.card = Cards(room).card
         self.words = []
-        own: dict[str, Any] = {"data": [], "endpoint": None, "cache": None, "cache-size": None, "instance-metadata": None, "
-        ""allow-private": None}
+        own: dict[str, Any] = {"data": [], "endpoint": None, "cache": None, "cache-size": None, "instance-metadata": None, "allow-private": None}
         if options.trust:
             own |= {name: run.option(name) for name in own}
         for name in ("endpoint", "cache", "cache-size"):

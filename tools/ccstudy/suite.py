@@ -38,10 +38,10 @@ USAGE = ["CHECKPOINT --sets DIR -o OUT [options]"]
 ARGUMENTS = (1, 1)
 OPTIONS = [
     Option("sets", metavar="DIR", help="folder of test sets: wds_NAME as in clip-benchmark and DataComp, packed datasets, and winogavil, "
-        "winoground and sugar_crepe with their images; or a remote location of such folders, in which {} is replaced by the names of "
-        "--only"),
+                                       "winoground and sugar_crepe with their images; or a remote location of such folders, in which {} "
+                                       "is replaced by the names of --only"),
     Option("out", "o", metavar="OUT", help="folder for eval_results.jsonl, suite.json and suite.html; run again to evaluate the sets that "
-        "are missing in eval_results.jsonl"),
+                                           "are missing in eval_results.jsonl"),
     Option("only", kind=list, metavar="NAME,...", help="only these sets, by folder name or DataComp key"),
     Option("group", kind=list, metavar="NAME,...", help="only sets of these groups: " + ", ".join(suite_sets.GROUPS)),
     Option("follow-links", kind=bool, help="follow links that lead out of the folder of sets, as in a Hub cache"),
@@ -50,14 +50,14 @@ OPTIONS = [
     Option("json", kind=bool, help="suite.json on stdout instead of the table"),
     Option("quiet", "q", bool, help="no progress and no table"),
     Option("cache", metavar="CACHE", help="folder in which files of remote sets are kept; without it, a set's files are in OUT/cache "
-        "until the set is finished"),
+                                          "until the set is finished"),
     Option("endpoint", metavar="URL", help="server of s3:// locations, as in the other programs"),
     Option("allow-private", kind=bool, help="allow host names and redirects that lead to private addresses, as in the other programs"),
     Option("ranks", kind=int, default=1, metavar="N", help="number of processes among which the sets are divided; with --device cuda, "
-        "process K uses GPU K", least=1, most=1024),
+                                                           "process K uses GPU K", least=1, most=1024),
     Option("transform", default="own", metavar="KIND", choices=("own", "clip", "crop", "squash"), group="Model",
            help="how images are brought to the model's size. own: open_clip's way for its models, else clip; the others are described in "
-           "ccstream-eval zeroshot --help"),
+                "ccstream-eval zeroshot --help"),
     Option("image-norm", default="own", metavar="NAME", group="Model",
            help="channel mean and std, as in ccstream-eval zeroshot"),
     Option("device", default="cpu", metavar="NAME", group="Model", help="cpu, cuda, cuda:N or auto"),
