@@ -41,8 +41,8 @@ static const struct cli_entry format_list[] = {
      "VisionTextDualEncoderModel.from_pretrained, only if the run was trained with "
      "--projection-bias off, because that model's projections have no bias"},
     {"open_clip", "the whole model: open_clip.create_model_and_transforms('local-dir:DIR'), with "
-                  "open_clip's own towers (--model) or timm's and BERT's. A tokenizer other than "
-                  "CLIP's and BERT's configuration are referenced by the path of DIR"},
+                  "open_clip's own towers (--model) or timm's and BERT's. Tokenizers other than "
+                  "CLIP's, and BERT's configuration, are referenced by the path of DIR"},
     {"safetensors",
      "the whole model with ccstream's tensor names (--model: open_clip's), for any program"},
     {NULL, NULL}};
