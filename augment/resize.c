@@ -306,7 +306,7 @@ enum status resize_scratch_reserve(struct resize_scratch *s, size_t size_bytes, 
     }
     size_t capacity = padded(size_bytes + size_bytes / 3);
     uint8_t *data = aligned_alloc(ALIGN_BYTES, capacity);
-    TRY_MEMORY(data, err, "no memory to work on an image: %zu bytes", capacity);
+    TRY_MEMORY(data, err, "out of memory for an image: %zu bytes", capacity);
     free(s->data);
     s->data = data;
     s->capacity_bytes = capacity;

@@ -23,7 +23,7 @@ check_build(const struct backend_module *module, const char *path, struct error 
         module->ops_size_bytes != sizeof(struct ops) ||
         strcmp(module->version, CCSTREAM_VERSION) != 0) {
         return error_set(err, STATUS_UNSUPPORTED,
-                         "%s is of another build (%s, interface %u) than this program (%s, "
+                         "%s is from another build (%s, interface %u) than this program (%s, "
                          "interface %d); build both together",
                          path, module != NULL ? module->version : "unknown",
                          module != NULL ? module->abi : 0, CCSTREAM_VERSION, BACKEND_MODULE_ABI);
@@ -75,9 +75,9 @@ load_with_libraries(void **library, void (**function)(void), const char *path, s
         }
         if (i == LIBRARIES_MAX || !load_from_elsewhere(name)) {
             return error_set(err, s,
-                             "%s cannot be loaded: %s is not found; name its folder in "
-                             "LD_LIBRARY_PATH, or the one above in CUDA_HOME (CUDA) or CUDNN_ROOT; "
-                             "of wheels activate the environment",
+                             "%s cannot be loaded: %s is not found; add its folder to "
+                             "LD_LIBRARY_PATH, or set CUDA_HOME (CUDA) or CUDNN_ROOT to the parent "
+                             "folder; for wheels activate the environment",
                              path, name);
         }
     }

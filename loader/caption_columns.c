@@ -45,7 +45,7 @@ static enum status add_slot(struct caption_columns *c,
     const int found = sscanf(item, "%32[^:]:%lf%c", name, weight, &end);
     FAIL_IF(found < 1 || found > 2 || (found == 1 && strcmp(item, name) != 0) || !(*weight > 0) ||
                 *weight > LOADER_MAX_WEIGHT || (c->all && found == 2),
-            err, STATUS_USAGE, "'%.*s' is no NAME%s of a column, nor raw", (int)size_bytes, text,
+            err, STATUS_USAGE, "'%.*s' is neither a column NAME%s nor raw", (int)size_bytes, text,
             c->all ? "" : " or NAME:WEIGHT");
     c->count++;
     for (uint32_t i = 0; strcmp(name, "raw") != 0 && i < sources->count; i++) {

@@ -31,8 +31,8 @@ read_labels(struct member *out, const struct sources *s, uint64_t count, struct 
         struct source_sample sample;
         TRY(sources_sample_at(s, 0, i, &sample, err));
         FAIL_IF(sample.sample.label < 0, err, STATUS_USAGE,
-                "%s: sample %llu has no label; blocks of one class require one of "
-                "every sample (ccpack has them of class folders and CIFAR)",
+                "%s: sample %llu has no label; blocks of one class require a label for every "
+                "sample (pack class folders or CIFAR files)",
                 s->items[0].directory, (unsigned long long)sample.sample.sample_id);
         out[i] = (struct member){.ordinal = i, .label = sample.sample.label};
     }
@@ -53,19 +53,19 @@ static enum status divide(struct classes *c,
             i++;
         }
         FAIL_IF(i - first < c->block_count, err, STATUS_USAGE,
-                "%s: class %d has %llu samples, fewer than a block of %u (an anchor "
-                "and its similar samples): choose smaller blocks or omit the class",
+                "%s: class %d has %llu samples, fewer than a block of %u (an anchor and its "
+                "positives): use smaller blocks or omit the class",
                 directory, (int)sorted[first].label, (unsigned long long)(i - first),
                 (unsigned)c->block_count);
         c->class_count++;
         c->starts[c->class_count] = i;
         c->blocks[c->class_count] = c->blocks[c->class_count - 1] + (i - first) / c->block_count;
     }
-    return c->class_count >= 2 ? STATUS_OK
-                               : error_set(err, STATUS_USAGE,
-                                           "%s: all samples are of one class, there is nothing "
-                                           "to compare them with",
-                                           directory);
+    return c->class_count >= 2
+               ? STATUS_OK
+               : error_set(err, STATUS_USAGE,
+                           "%s: all samples have the same class, so there are no negatives",
+                           directory);
 }
 
 enum status classes_create(struct classes **out,
@@ -75,8 +75,8 @@ enum status classes_create(struct classes **out,
     REQUIRE(block_count >= 1);
     *out = NULL;
     FAIL_IF(sources->count > 1, err, STATUS_USAGE,
-            "blocks of one class are drawn from one dataset, not from a mix: labels "
-            "of several datasets have nothing in common");
+            "blocks of one class require a single dataset, not a mix: labels of several datasets "
+            "are unrelated");
     const uint64_t count = sources->live_counts[0];
     struct classes *c = calloc(1, sizeof *c);
     struct member *sorted = calloc(count + 1, sizeof *sorted);

@@ -29,8 +29,8 @@ static enum status add_column(struct loader_columns *c, const char *name, struct
         FAIL_IF(info->values == 0 ||
                     (i > 0 && (info->values != item->values || info->vectors != item->vectors)),
                 err, STATUS_USAGE,
-                "%s: column '%s' is %s[%" PRIu32 "]; needed are numbers, of one "
-                "length in all datasets",
+                "%s: column '%s' is %s[%" PRIu32
+                "]; expected numbers of the same length in all datasets",
                 directory, name, column_kind_name(info->kind), info->values);
         strcpy(item->name, info->name);
         item->values = info->values;
@@ -51,8 +51,9 @@ static enum status lacks(const struct loader_columns *c,
                          const char *what,
                          struct error *err) {
     return error_set(err, STATUS_USAGE,
-                     "%s: column '%s' has %s for sample %" PRIu64 "; every sample needs a number: "
-                     "'ccpack attach --replace', or select others by 'ccpack subset'",
+                     "%s: column '%s' has %s for sample %" PRIu64
+                     "; every sample needs a number: use 'ccpack attach --replace', or exclude "
+                     "samples with 'ccpack subset'",
                      c->sources->items[source].directory, c->items[column].name, what, id);
 }
 
@@ -80,7 +81,7 @@ enum status loader_columns_open(struct loader_columns *c,
     char names[LOADER_MAX_COLUMNS * (COLUMN_MAX_NAME_BYTES + 2)];
     char *rest = names;
     FAIL_IF(strlen(opt->columns) >= sizeof(names), err, STATUS_USAGE,
-            "'%.80s' is no list of columns", opt->columns);
+            "'%.80s' is not a list of columns", opt->columns);
     strcpy(names, opt->columns);
     c->required = opt->columns_required;
     c->sources = sources;

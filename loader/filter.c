@@ -47,10 +47,11 @@ enum status loader_source_parse(struct loader_source *out,
     if (colon != NULL && read_number(colon + 1, &out->weight)) {
         length = (size_t)(colon - text);
         FAIL_IF(!(out->weight > 0 && out->weight <= LOADER_MAX_WEIGHT), err, STATUS_USAGE,
-                "%s: a weight is above 0 and at most %d", text, LOADER_MAX_WEIGHT);
+                "%s: a weight must be above 0 and at most %d", text, LOADER_MAX_WEIGHT);
     }
     FAIL_IF(length == 0 || length >= directory_size_bytes, err, STATUS_USAGE,
-            "'%s' names no directory of fewer than %zu bytes", text, directory_size_bytes);
+            "'%s': the name of the directory must have fewer than %zu bytes", text,
+            directory_size_bytes);
     memcpy(directory, text, length);
     directory[length] = '\0';
     return STATUS_OK;

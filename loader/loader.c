@@ -87,7 +87,7 @@ other_data(const struct pipeline *p, const struct loader_state *state, struct er
                 "%016" PRIx64 ", this one has %016" PRIx64 ": other samples, captions or ids",
                 p->sources->items[i].directory, state->sources[i].fingerprint, fingerprint);
         FAIL_IF(state->sources[i].id_offset != offset, err, STATUS_MISMATCH,
-                "%s: its ids began at %" PRIu64 " in the saved run, now at %" PRIu64
+                "%s: its ids started at %" PRIu64 " in the saved run, and now start at %" PRIu64
                 ": a dataset before it has grown",
                 p->sources->items[i].directory, state->sources[i].id_offset, offset);
     }
@@ -164,7 +164,7 @@ static enum status state_to_step(const struct pipeline *p,
                 !checked_mul_u64(state->epoch, p->sampler.steps_per_epoch, &step) ||
                 !checked_add_u64(step, state->step, &step),
             err, STATUS_MISMATCH,
-            "the saved position is epoch %" PRIu64 ", which is too far to count", state->epoch);
+            "the saved position is epoch %" PRIu64 ", which exceeds the limit", state->epoch);
     *out_step = step;
     return STATUS_OK;
 }
@@ -296,7 +296,7 @@ batch_slot_alloc(struct batch_slot *b, const struct pipeline *p, size_t count, s
     size_t size = views * images + tokens + 3 * lengths + 2 * ids + columns;
     size += count * p->columns.count;
     uint8_t *at = p->opt.host_memory.alloc(p->opt.host_memory.cookie, size);
-    TRY_MEMORY(at != NULL, err, "out of memory for a batch of %zu bytes: choose a smaller one",
+    TRY_MEMORY(at != NULL, err, "out of memory for a batch of %zu bytes: use a smaller batch",
                size);
     b->block = at;
     memset(at + views * images, 0, size - views * images);
@@ -565,7 +565,7 @@ enum status loader_seek(struct loader *l, const struct loader_state *state, stru
     if (!threads_stop(l, false) || l->is_noisy) {
         struct error why = {0};
         enum status s = error_set(&why, STATUS_TIMEOUT,
-                                  "reads or writes do not end: the loader can only be closed");
+                                  "reads or writes do not finish: the loader can only be closed");
         pipeline_fail(&l->p, s, &why);
         return error_pass(err, s, &why);
     }

@@ -286,7 +286,7 @@ static bool is_at_end(const struct pipeline *p) {
 static enum status name_stuck_stage(struct pipeline *p, int64_t waited_ms, struct error *err) {
     double waited_s = (double)waited_ms / 1e3;
     FAIL_IF(is_at_end(p), err, STATUS_TIMEOUT,
-            "no end within %.1f s: the quarantine file has not taken %u of %u records", waited_s,
+            "not finished within %.1f s: %u of %u records are not in the quarantine file", waited_s,
             p->corrupt_listed_count - p->quarantined_count, p->corrupt_listed_count);
     const struct read_slot *oldest = NULL;
     uint32_t reading = 0;

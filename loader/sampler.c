@@ -81,8 +81,8 @@ static enum status make_shares(struct sampler *s,
     for (uint32_t i = 0; i < s->source_count; i++) {
         struct sampler_source *d = &s->sources[i];
         FAIL_IF(weighted && (d->share_count == 0 || d->live_count == 0), err, STATUS_USAGE,
-                "dataset %u of the mix has %llu live samples and %llu places in an "
-                "epoch of %llu: raise its weight or remove it from the mix",
+                "dataset %u of the mix has %llu samples but only %llu of the %llu positions in an "
+                "epoch: raise its weight or remove it from the mix",
                 i + 1, (unsigned long long)d->live_count, (unsigned long long)d->share_count,
                 (unsigned long long)s->sample_count);
         d->first = first;
@@ -101,7 +101,7 @@ count_steps(struct sampler *s, const struct loader_options *opt, struct error *e
     }
     FAIL_IF(s->sample_count == 0, err, STATUS_USAGE, "there are no samples to load");
     FAIL_IF(s->steps_per_epoch == 0, err, STATUS_USAGE,
-            "the data has %llu sample%s, fewer than one batch of %llu: choose a smaller one",
+            "the data has %llu sample%s, fewer than one batch of %llu: use a smaller batch",
             (unsigned long long)s->sample_count, s->sample_count == 1 ? "" : "s",
             (unsigned long long)(batch / s->positives));
     FAIL_IF(opt->epochs != 0 && !checked_mul_u64(opt->epochs, s->steps_per_epoch, &s->steps_total),

@@ -54,7 +54,7 @@ find_remote(struct shard_files *f, uint32_t shard, const char *path, struct erro
             path);
     return !f->direct ? STATUS_OK
                       : error_set(err, STATUS_UNSUPPORTED,
-                                  "%s: direct reads (O_DIRECT) are of local files", path);
+                                  "%s: direct reads (O_DIRECT) require local files", path);
 }
 
 static enum status stat_all(struct shard_files *f, struct error *err) {

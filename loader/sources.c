@@ -61,7 +61,7 @@ find_live(struct source *d, const struct loader_filter *filter, struct error *er
     struct error why = {0};
     enum status s = live_create(&d->live, dataset_sample_count(d->dataset), passes, &pass, &why);
     caption_reader_destroy(pass.captions);
-    FAIL_IF(s == STATUS_CORRUPT, err, s, "%s: a filter needs an intact index: %s", d->directory,
+    FAIL_IF(s == STATUS_CORRUPT, err, s, "%s: a filter requires an intact index: %s", d->directory,
             why.text);
     return s < STATUS_OK ? error_pass(err, s, &why) : s;
 }
@@ -102,10 +102,10 @@ static enum status
 check_ids(const struct sources *s, const struct loader_filter *f, struct error *err) {
     for (uint64_t i = 0; f->ids != NULL && i < f->id_count; i++) {
         FAIL_IF(i > 0 && f->ids[i] < f->ids[i - 1], err, STATUS_USAGE,
-                "the listed samples do not ascend: %" PRIu64 " comes after %" PRIu64, f->ids[i],
-                f->ids[i - 1]);
+                "the listed samples are not in ascending order: %" PRIu64 " follows %" PRIu64,
+                f->ids[i], f->ids[i - 1]);
         FAIL_IF(f->ids[i] >= s->id_space, err, STATUS_NOTFOUND,
-                "there is no sample %" PRIu64 ": ids of this data end before %" PRIu64, f->ids[i],
+                "there is no sample %" PRIu64 ": all ids are below %" PRIu64, f->ids[i],
                 s->id_space);
     }
     return STATUS_OK;
@@ -116,8 +116,7 @@ static enum status check_list(const struct loader_source *list, uint32_t count, 
         REQUIRE(list[i].directory != NULL && list[i].weight >= 0 &&
                 list[i].weight <= LOADER_MAX_WEIGHT);
         FAIL_IF((list[i].weight > 0) != (list[0].weight > 0), err, STATUS_USAGE,
-                "%s has a weight and %s has none: give one to every dataset, or to "
-                "none",
+                "%s has a weight and %s has none: give weights to all datasets or to none",
                 list[list[0].weight > 0 ? 0 : i].directory,
                 list[list[0].weight > 0 ? i : 0].directory);
         for (uint32_t k = 0; k < i; k++) {
@@ -266,8 +265,7 @@ enum status sources_find(const struct sources *s,
                          struct source_sample *out,
                          struct error *err) {
     FAIL_IF(sample_id >= s->id_space, err, STATUS_NOTFOUND,
-            "there is no sample %" PRIu64 ": ids of this data end before %" PRIu64, sample_id,
-            s->id_space);
+            "there is no sample %" PRIu64 ": all ids are below %" PRIu64, sample_id, s->id_space);
     uint32_t i = s->count - 1;
     while (s->items[i].id_offset > sample_id) {
         i--;

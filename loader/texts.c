@@ -154,7 +154,7 @@ enum status texts_encode(const struct tokenizer *tokenizer,
     REQUIRE(tokenizer != NULL && out_row != NULL && out_length != NULL);
     REQUIRE(max_tokens >= 2 && max_tokens <= TOKENIZER_MAX_TOKENS);
     FAIL_IF(size_bytes > SHARD_MAX_TEXT_BYTES, err, STATUS_LIMIT,
-            "a text of %zu bytes, at most %d are accepted", size_bytes, SHARD_MAX_TEXT_BYTES);
+            "a text of %zu bytes, the limit is %d", size_bytes, SHARD_MAX_TEXT_BYTES);
     struct text_scratch *scratch = NULL;
     TRY(text_scratch_create(&scratch, err));
     enum status s = text_to_row(scratch, out_row, out_length, tokenizer, text, size_bytes,

@@ -60,7 +60,7 @@ void threads_release_batches(struct pipeline *p) {
 static void abandon(struct loader *l) {
     struct pipeline *p = &l->p;
     log_write(p->opt.log, LOG_LEVEL_WARN,
-              "%u threads hang in reads or writes that do not end: they are abandoned",
+              "%u threads hang in reads or writes that do not finish: they are abandoned",
               p->running_count);
     if (p->running_decoders_count == 0) {
         threads_release_batches(p);

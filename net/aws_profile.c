@@ -202,8 +202,8 @@ enum status aws_profile_parse(struct aws_profile *out,
         if (elsewhere.size_bytes > 0) {
             return error_set(
                 err, STATUS_UNSUPPORTED,
-                "%s: the keys of profile '%s' come from %.*s, which is not read; put them into the "
-                "environment: eval \"$(aws configure export-credentials --profile %s "
+                "%s: the keys of profile '%s' come from %.*s, which is not supported; put them "
+                "into the environment: eval \"$(aws configure export-credentials --profile %s "
                 "--format env)\"",
                 path, name, (int)elsewhere.size_bytes, elsewhere.at, name);
         }

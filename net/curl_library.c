@@ -24,7 +24,7 @@ static enum status find_functions(void *handle, struct error *err) {
         if (found == NULL) {                                                                       \
             return error_set(err, STATUS_UNSUPPORTED,                                              \
                              "this libcurl is too old: it has no curl_" #name                      \
-                             "; libcurl 7.85 or newer is needed");                                 \
+                             "; libcurl 7.85 or newer is required");                               \
         }                                                                                          \
         memcpy(&library.table.name, &found, sizeof found); /* ISO C has no cast to a function */   \
     }
@@ -41,14 +41,14 @@ static enum status load(struct error *err) {
     }
     if (handle == NULL) {
         return error_set(err, STATUS_UNSUPPORTED,
-                         "reading over the network needs libcurl, which is not installed: on "
-                         "Debian and Ubuntu, apt-get install libcurl4");
+                         "reading over the network needs libcurl, which is not installed; on "
+                         "Debian and Ubuntu: apt-get install libcurl4");
     }
     TRY(find_functions(handle, err));
     const curl_version_info_data *version = library.table.version_info(CURLVERSION_NOW);
     if (version->version_num < OLDEST_VERSION) {
-        return error_set(err, STATUS_UNSUPPORTED, "libcurl %s is too old: 7.85 or newer is needed",
-                         version->version);
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "libcurl %s is too old: 7.85 or newer is required", version->version);
     }
     if (library.table.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
         return error_set(err, STATUS_UNSUPPORTED, "libcurl %s cannot be initialised",

@@ -405,7 +405,7 @@ static void judge_outcome(struct exchange *x, CURLcode code, bool timed_out) {
     const char *why = x->curl_text[0] != '\0' ? x->curl_text : x->http->curl->easy_strerror(code);
     if (x->bad_range) {
         r->outcome = HTTP_PROTOCOL;
-        why = x->response.status == 206 ? "the server sent another range than was asked for"
+        why = x->response.status == 206 ? "the server sent another range than requested"
                                         : "the server ignores ranges";
     } else if (x->too_large) {
         r->outcome = HTTP_TOO_LARGE;

@@ -197,7 +197,7 @@ static void on_done(void *cookie, const struct http_result *r) {
                    (unsigned long long)(p->offset + p->got_bytes), r->message,
                    ignores         ? "; 'curl -sL URL | ccpack -o DIR -' reads it without"
                    : status == 401 ? "; a token is needed (HF_TOKEN)"
-                   : status == 403 ? "; the server gives you no access to it"
+                   : status == 403 ? "; the server denies you access to it"
                                    : "");
     fail(s,
          status == 401 || status == 403 || status == 404 || status == 410 ? STATUS_NOTFOUND
@@ -348,8 +348,8 @@ static enum status open_stream(struct http_stream **out,
     struct http_options opt;
     *out = NULL;
     FAIL_IF(strpbrk(text, "?#@") != NULL && strncmp(text, "hf://", 5) != 0, err, STATUS_USAGE,
-            "an address with a query or a user name, which may be secrets, is not packed, because "
-            "a dataset records its sources; 'curl -sL URL | ccpack -o DIR -' reads it");
+            "a URL with a query or a user name, which may be secrets, cannot be packed, because a "
+            "dataset records its sources; use 'curl -sL URL | ccpack -o DIR -'");
     struct http_stream *s = calloc(1, sizeof *s);
     TRY_MEMORY(s != NULL, err, "out of memory for a remote file");
     pthread_mutex_init(&s->mutex, NULL);

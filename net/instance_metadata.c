@@ -165,7 +165,7 @@ static enum status ask(struct answer *a,
         return STATUS_OK;
     }
     return error_set(err, a->status == 404 ? STATUS_NOTFOUND : STATUS_IO,
-                     "this machine has no metadata service that gives keys: %s", a->message);
+                     "this machine has no metadata service that provides keys: %s", a->message);
 }
 
 static enum status get_keys(struct aws_profile *p,

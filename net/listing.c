@@ -149,7 +149,8 @@ static enum status expand_list(struct byte_buffer *out, const char *text, struct
         at = pattern != NULL ? ++pattern : NULL;
     }
     FAIL_IF(pattern == NULL || (!hub && strncmp(text, "s3://", 5) != 0), err, STATUS_USAGE,
-            "%.200s: web servers have no lists of files: {0000..0575} stands for numbers", text);
+            "%.200s: web servers do not list files; use a range of numbers such as {0000..0575}",
+            text);
     struct listing *l = NULL;
     char folder[LISTING_NAME_BYTES];
     (void)snprintf(folder, sizeof folder, "%.*s", (int)(pattern - text) - 1, text);

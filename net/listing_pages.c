@@ -237,9 +237,9 @@ static void on_done(void *cookie, const struct http_result *r) {
                     : error_set(&p->error,
                                 status >= 400 && status < 500 && status != 429 ? STATUS_NOTFOUND
                                                                                : STATUS_IO,
-                                "no list of files: %.400s%s", r->message,
+                                "cannot list the files: %.400s%s", r->message,
                                 status == 401   ? "; a token may be needed (HF_TOKEN)"
-                                : status == 403 ? "; the server gives you no access to it"
+                                : status == 403 ? "; the server denies you access to it"
                                                 : "");
 }
 
@@ -346,7 +346,7 @@ listing_ask_commit(struct listing *l, char commit[41], const char *text, struct 
     const char *sha = strstr((const char *)l->page.text.data, "\"sha\":");
     sha = sha != NULL ? strchr(sha + 6, '"') : NULL;
     FAIL_IF(sha == NULL || !listing_is_commit(sha + 1), err, STATUS_IO,
-            "%.200s: the hub does not say which commit the revision is", l->url);
+            "%.200s: the hub does not report the revision's commit", l->url);
     (void)snprintf(commit, 41, "%.40s", sha + 1);
     return STATUS_OK;
 }

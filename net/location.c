@@ -288,7 +288,7 @@ find_keys(struct location *l, const struct location_options *opt, struct error *
     }
     l->own_server = endpoint != NULL;
     if (region && !consists_of(region, strlen(region), "-")) {
-        return error_set(err, STATUS_USAGE, "'%.100s' is no region of S3", region);
+        return error_set(err, STATUS_USAGE, "'%.100s' is not an S3 region", region);
     }
     return STATUS_OK;
 }

@@ -307,9 +307,10 @@ enum status robots_create(struct robots **out,
     *out = NULL;
     for (const char *c = agent; *c != '\0' || c == agent; c++) {
         if (!is_token_octet((uint8_t)*c)) {
-            return error_set(err, STATUS_INVALID,
-                             "'%s' is no name of a crawler for robots.txt: letters, - and _ only",
-                             agent);
+            return error_set(
+                err, STATUS_INVALID,
+                "'%s' is not a valid crawler name for robots.txt: use only letters, - and _",
+                agent);
         }
     }
     if (size_bytes == 0) {

@@ -66,7 +66,7 @@ const char *s3_error_advice(const char *code) {
     static const struct {
         const char *code, *advice;
     } rows[] = {
-        {"NoSuchKey", "check the location: it names the folder that has dataset.json"},
+        {"NoSuchKey", "check the location: it must be the folder that contains dataset.json"},
         {"NoSuchBucket", "check the name of the bucket, and --endpoint"},
         {"AccessDenied", "these keys, or requests without keys, need the permission s3:GetObject; "
                          "without s3:ListBucket this may be a file that is missing"},

@@ -47,9 +47,9 @@ enum status pack_parse_max_bad(struct pack_max_bad *out, const char *text, struc
             return STATUS_OK;
         }
     }
-    return error_set(err, STATUS_USAGE,
-                     "--max-bad %.40s: must be a count such as 20 or a share from 0%% to 100%%",
-                     text);
+    return error_set(
+        err, STATUS_USAGE,
+        "--max-bad %.40s: must be a count such as 20 or a percentage from 0%% to 100%%", text);
 }
 
 /* Parses digits followed by `end`. False for none, more than nine, or a value out of range. */

@@ -92,14 +92,14 @@ static enum status check_kinds(const struct pack_options *o, struct error *err) 
         }
         const bool remote = location_is_remote(o->sources[i]);
         FAIL_IF(o->part.count > 0 && o->ids != PACK_IDS_KEY && remote, err, STATUS_USAGE,
-                "--part counts rows for their ids, so every part would download all tars; --ids "
-                "key takes whole tars, for keys that end in different numbers. Without such keys "
-                "make a dataset on each machine, and train with --data A --data B");
+                "--part counts rows to assign ids, so every part would download all tars. If keys "
+                "end in unique numbers, use --ids key, which assigns whole tars to parts; else "
+                "make one dataset per machine, and train with --data A --data B");
         FAIL_IF(o->part.count > 0 && location_is_remote(o->sources[0]) != remote, err, STATUS_USAGE,
-                "--part requires that all sources are at a server, or none");
-        FAIL_IF(o->part.count > 0 && strcmp(o->sources[i], "-") == 0, err, STATUS_USAGE,
-                "--part counts the rows of all sources first, which standard input "
-                "does not allow");
+                "--part requires that all sources are remote, or none");
+        FAIL_IF(
+            o->part.count > 0 && strcmp(o->sources[i], "-") == 0, err, STATUS_USAGE,
+            "--part counts the rows of all sources first, which is impossible for standard input");
     }
     return STATUS_OK;
 }
@@ -112,12 +112,11 @@ static enum status check_options(const struct pack_options *o, struct error *err
             "--append and --part exclude each other: merge the "
             "parts, then append");
     FAIL_IF(o->dedup != PACK_DEDUP_NONE && o->part.count > 0, err, STATUS_USAGE,
-            "--dedup and --part exclude each other: a part does not know the "
-            "images of the other parts");
+            "--dedup and --part exclude each other: a part cannot see the images of other parts");
     FAIL_IF(!o->check && o->resize.kind != PACK_RESIZE_NONE, err, STATUS_USAGE,
             "--no-check and --resize exclude each other: resizing decodes every image");
     FAIL_IF(!o->check && o->phash, err, STATUS_USAGE,
-            "--no-check and --phash exclude each other: a hash is made of the pixels");
+            "--no-check and --phash exclude each other: a hash is computed from the pixels");
     FAIL_IF(o->filter.max_aspect != 0 && o->filter.max_aspect < 1, err, STATUS_USAGE,
             "--max-aspect %g: must be at least 1", o->filter.max_aspect);
     return STATUS_OK;

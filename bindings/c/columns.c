@@ -148,7 +148,7 @@ static enum status lock_dataset(struct file **lock, const char *directory, struc
         directory);
     TRY(path_join(path, sizeof(path), directory, MANIFEST_NAME, err));
     TRY(fs->exists(fs->context, path, &unfinished, err));
-    FAIL_IF(!unfinished, err, STATUS_NOTFOUND, "%s: is no dataset", directory);
+    FAIL_IF(!unfinished, err, STATUS_NOTFOUND, "%s: is not a dataset", directory);
     TRY(fs->lock_directory(fs->context, lock, directory, err));
     TRY(path_join(path, sizeof(path), directory, PACK_JOURNAL_NAME, err));
     TRY(fs->exists(fs->context, path, &unfinished, err));
@@ -167,7 +167,7 @@ check_new(const struct column_info *c, const char *directory, bool replace, stru
             "%s: there is a column '%s' already; --replace, or replace=True, replaces it",
             directory, c->name);
     const bool text = c->kind >= COLUMN_CAPTIONS;
-    FAIL_IF(c->kind == 0, err, STATUS_USAGE, "column '%s': of no kind that there is", c->name);
+    FAIL_IF(c->kind == 0, err, STATUS_USAGE, "column '%s': unknown kind", c->name);
     FAIL_IF(text ? c->values != 0
                  : c->values == 0 || c->vectors == 0 || c->values % c->vectors != 0 ||
                        c->values > COLUMN_MAX_ROW_BYTES ||
@@ -185,7 +185,7 @@ static enum status take_info(struct ccs_attached_writer *w,
     TRY(api_take(&i, sizeof(i), info, err));
     CHECK_ARGUMENT(i.kind != NULL, err, "the kind is NULL");
     FAIL_IF(strlen(name) > COLUMN_MAX_NAME_BYTES, err, STATUS_USAGE,
-            "'%.60s' is no name of a column: at most %d of a-z, 0-9 and _", name,
+            "'%.60s' is not a valid column name: use at most %d of a-z, 0-9 and _", name,
             COLUMN_MAX_NAME_BYTES);
     strcpy(w->info.name, name);
     w->info.kind = column_kind_find(i.kind);
@@ -238,14 +238,14 @@ static enum status add_rows(struct ccs_attached_writer *w,
     CHECK_ARGUMENT(w != NULL && (count == 0 || (ids != NULL && rows != NULL)), err,
                    "the writer, ids or rows are NULL");
     CHECK_ARGUMENT((sizes == NULL) == (w->info.values > 0), err,
-                   "sizes are given for texts, and not for numbers");
+                   "sizes are for texts only, not for numbers");
     const uint8_t *row = rows;
     FAIL_IF(w->finished, err, STATUS_USAGE, "the column is complete");
     for (uint64_t i = 0; i < count; i++) {
         struct dataset_sample sample;
         const uint64_t size = sizes != NULL ? sizes[i] : column_row_bytes(&w->info);
         FAIL_IF(ids[i] < w->next_id, err, STATUS_USAGE,
-                "id %" PRIu64 " does not come after those before it", ids[i]);
+                "id %" PRIu64 " is not larger than the previous one", ids[i]);
         TRY(dataset_find(w->dataset, ids[i], &sample, err));
         TRY(column_block_add(&w->block, &w->info, ids[i], row, (size_t)size, err));
         w->next_id = ids[i] + 1;

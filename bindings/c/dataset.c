@@ -96,8 +96,8 @@ enum status dataset_sample_of(const struct ccs_dataset *d,
                               struct error *err) {
     const uint64_t samples = dataset_sample_count(d->dataset);
     FAIL_IF(position >= samples, err, STATUS_NOTFOUND,
-            "%s: there is no position %" PRIu64 " among %" PRIu64 " sample%s", d->path, position,
-            samples, samples == 1 ? "" : "s");
+            "%s: position %" PRIu64 " does not exist: there are %" PRIu64 " sample%s", d->path,
+            position, samples, samples == 1 ? "" : "s");
     return dataset_sample_at(d->dataset, position, out, err);
 }
 

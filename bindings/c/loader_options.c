@@ -90,12 +90,12 @@ static enum status check_ranges(const struct ccs_loader_options *o, struct error
 
 static enum status check_pairs(const struct ccs_loader_options *o, struct error *err) {
     FAIL_IF((o->tokenizer == NULL) != (o->tokenizer_size == 0), err, STATUS_USAGE,
-            "of tokenizer and tokenizer_size one is set alone");
+            "tokenizer and tokenizer_size must be set together");
     FAIL_IF(o->tokenizer != NULL && o->tokenizer_path != NULL, err, STATUS_USAGE,
             "tokenizer and tokenizer_path are both set");
     FAIL_IF(o->ids == NULL && o->id_count != 0, err, STATUS_USAGE, "id_count is set without ids");
     FAIL_IF((o->allocator.alloc == NULL) != (o->allocator.release == NULL), err, STATUS_USAGE,
-            "of allocator.alloc and .release one is set alone");
+            "allocator.alloc and .release must be set together");
     return STATUS_OK;
 }
 

@@ -216,7 +216,7 @@ static enum status
 carried(struct ccs_loss *l, uint64_t *out, const uint64_t *ids, uint32_t batch, struct error *err) {
     CHECK_ARGUMENT(l != NULL && out != NULL && ids != NULL, err, "the loss, out or ids is NULL");
     FAIL_IF(beyond(l) != CCS_BEYOND_NAMED, err, STATUS_UNSUPPORTED,
-            "loss %s names no samples beyond the batch", l->row->name);
+            "loss %s uses no off-batch samples", l->row->name);
     TRY(check_batch(l, ids, batch, err));
     return loss_carried(l->loss, out, NULL, ids, batch, err);
 }
@@ -239,14 +239,14 @@ static enum status check_carried(const struct ccs_loss *l,
     if (beyond(l) == CCS_BEYOND_NONE) {
         CHECK_ARGUMENT(in->carried_ids == NULL && in->carried_similarity == NULL &&
                            out->carried_gradient == NULL,
-                       err, "this loss needs no samples beyond the batch");
+                       err, "this loss uses no off-batch samples");
         return STATUS_OK;
     }
     CHECK_ARGUMENT(in->carried_ids != NULL && in->carried_similarity != NULL &&
                        out->carried_gradient != NULL,
                    err,
-                   "this loss requires samples beyond the batch: carried_ids, carried_similarity "
-                   "and carried_gradient");
+                   "this loss requires off-batch samples: pass carried_ids, carried_similarity and "
+                   "carried_gradient");
     for (uint32_t i = 0; i < 2 * in->batch_size; i++) {
         const uint64_t id = in->carried_ids[i];
         FAIL_IF(id != SAMPLE_STATE_NO_ID && id >= id_space, err, STATUS_INVALID,
@@ -532,7 +532,7 @@ static enum status check_place(const char *path, struct error *err) {
                      checkpoint_model(c)->text_tower[0] == '\0';
     checkpoint_close(c);
     FAIL_IF(exists && !own, err, STATUS_EXISTS,
-            "%.200s exists, and is no state that a loss saved; save to another file", path);
+            "%.200s exists and is not a saved loss state; save to another file", path);
     return STATUS_OK;
 }
 
@@ -576,7 +576,7 @@ static enum status load(struct ccs_loss *l, const struct checkpoint *c, struct e
     const struct loss_scalar *scalars = NULL;
     const int32_t count = loss_scalars(l->loss, &scalars);
     FAIL_IF(strcmp(checkpoint_loss_name(c), l->row->name) != 0, err, STATUS_MISMATCH,
-            "%s: is of loss %.60s, not of %s", checkpoint_path(c), checkpoint_loss_name(c),
+            "%s: belongs to loss %.60s, not to %s", checkpoint_path(c), checkpoint_loss_name(c),
             l->row->name);
     return checkpoint_load_state(c, l->state, scalars, count, err);
 }

@@ -68,14 +68,13 @@ pixel_table_init(struct pixel_table *t, const struct ccs_loader_options *o, stru
     t->type = (enum ccs_pixels)type;
     t->element_bytes = type_bytes[type];
     FAIL_IF(o->normalized && t->type == CCS_PIXELS_UINT8, err, STATUS_USAGE,
-            "uint8 images cannot be normalized: choose pixels float16, bfloat16 or float32");
+            "uint8 images cannot be normalised: choose pixels float16, bfloat16 or float32");
     for (int c = 0; c < 3; c++) {
         const double mean = o->normalized ? (double)o->mean[c] : 0.0;
         const double deviation = o->normalized ? (double)o->deviation[c] : 1.0;
         FAIL_IF(!isfinite(mean) || !isfinite(deviation) || deviation <= 0.0, err, STATUS_USAGE,
-                "mean %g and deviation %g of a channel: expected finite ones, the deviation above "
-                "0",
-                mean, deviation);
+                "mean %g and std %g of a channel: expected finite values, std above 0", mean,
+                deviation);
         for (int v = 0; v < 256; v++) {
             set_value(t, c, v, (v / 255.0 - mean) / deviation);
         }

@@ -85,10 +85,10 @@ static enum status
 open_file(struct ccs_remote_file **out, const char *location, struct error *err) {
     CHECK_ARGUMENT(out != NULL && location != NULL, err, "out or location is NULL");
     *out = NULL;
-    FAIL_IF(
-        !path_is_remote(location), err, STATUS_USAGE,
-        "'%s' is no location: https://HOST/PATH, s3://BUCKET/KEY or hf://datasets/OWNER/NAME/FILE",
-        location);
+    FAIL_IF(!path_is_remote(location), err, STATUS_USAGE,
+            "'%s' is not a location: https://HOST/PATH, s3://BUCKET/KEY or "
+            "hf://datasets/OWNER/NAME/FILE",
+            location);
     TRY(api_open_remote(location, err));
     struct ccs_remote_file *f = calloc(1, sizeof *f);
     TRY_MEMORY(f, err, "out of memory");

@@ -86,7 +86,7 @@ void byte_buffer_fini(struct byte_buffer *b) {
 enum status byte_buffer_reserve(struct byte_buffer *b, size_t extra_bytes, struct error *err) {
     size_t max = b->max_bytes ? b->max_bytes : DEFAULT_MAX_BYTES;
     FAIL_IF(b->size_bytes > max || extra_bytes > max - b->size_bytes, err, STATUS_LIMIT,
-            "buffer of %zu bytes cannot take %zu more: its limit is %zu bytes", b->size_bytes,
+            "buffer of %zu bytes cannot grow by %zu: its limit is %zu bytes", b->size_bytes,
             extra_bytes, max);
     size_t need = b->size_bytes + extra_bytes;
     if (need <= b->capacity_bytes) {

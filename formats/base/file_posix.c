@@ -101,7 +101,7 @@ static enum status posix_open(void *context,
     if (mode == FILE_READ && !is_seekable(f->fd)) {
         close(f->fd);
         free(f);
-        return error_set(err, STATUS_IO, "%s: is a pipe or a device, a file is needed", path);
+        return error_set(err, STATUS_IO, "%s: is a pipe or a device, expected a file", path);
     }
     *out = f;
     return STATUS_OK;
@@ -185,7 +185,7 @@ static enum status posix_size(struct file *f, uint64_t *out, struct error *err) 
     *out = 0;
     struct stat st;
     FAIL_ERRNO_IF(fstat(f->fd, &st) != 0, err, "%s: cannot tell the size", f->path);
-    FAIL_IF(S_ISDIR(st.st_mode), err, STATUS_IO, "%s: is a directory, a file is needed", f->path);
+    FAIL_IF(S_ISDIR(st.st_mode), err, STATUS_IO, "%s: is a directory, expected a file", f->path);
     *out = (uint64_t)st.st_size;
     return STATUS_OK;
 }
@@ -226,7 +226,7 @@ static enum status posix_make_directory(void *context, const char *path, struct 
         return STATUS_OK;
     }
     errno = code;
-    return error_set_errno(err, "%s: cannot make the directory", path);
+    return error_set_errno(err, "%s: cannot create the directory", path);
 }
 
 static enum status posix_sync_directory(void *context, const char *path, struct error *err) {
@@ -309,7 +309,7 @@ posix_hard_link(void *context, const char *old, const char *path, struct error *
         return STATUS_OK;
     }
     int code = errno;
-    enum status s = error_set_errno(err, "%s: cannot be another name of %s", path, old);
+    enum status s = error_set_errno(err, "%s: cannot be hard-linked to %s", path, old);
     bool cannot = code == EXDEV || code == EPERM || code == EMLINK || code == EOPNOTSUPP ||
                   code == ENOSYS || code == EACCES;
     if (cannot && err) {

@@ -96,7 +96,7 @@ file_append(const struct file_system *fs,
         s = fs->pread(f, piece, &got, left < COPY_PIECE_BYTES ? (size_t)left : COPY_PIECE_BYTES, at,
                       err);
         if (s == STATUS_OK && got == 0) {
-            s = error_set(err, STATUS_CORRUPT, "%s: is shorter than it was", from);
+            s = error_set(err, STATUS_CORRUPT, "%s: has become shorter", from);
         }
         THEN(s, fs->write(to, piece, got, err));
         if (s == STATUS_OK && seen) {
@@ -112,7 +112,7 @@ file_append(const struct file_system *fs,
 enum status file_temporary_ending(char out[FILE_TEMPORARY_BYTES], struct error *err) {
     uint32_t number = 0;
     FAIL_ERRNO_IF(getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number, err,
-                  "no random number for a temporary name");
+                  "cannot get a random number for a temporary name");
     (void)snprintf(out, FILE_TEMPORARY_BYTES, ".%08x.tmp", (unsigned)number);
     return STATUS_OK;
 }

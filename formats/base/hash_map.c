@@ -57,7 +57,7 @@ static struct entry *find(const struct segment *s, uint64_t key, uint64_t mixed)
 static enum status grow(struct segment *s, struct error *err) {
     struct segment larger = {.capacity = s->capacity + s->capacity / 4, .count = s->count};
     larger.capacity = larger.capacity < FIRST_CAPACITY ? FIRST_CAPACITY : larger.capacity;
-    FAIL_IF(larger.capacity > UINT32_MAX, err, STATUS_LIMIT, "more samples than a map can hold");
+    FAIL_IF(larger.capacity > UINT32_MAX, err, STATUS_LIMIT, "too many samples for a hash map");
     larger.entries = malloc(larger.capacity * sizeof(*larger.entries));
     TRY_MEMORY(larger.entries, err, "out of memory for ids and hashes of samples");
     memset(larger.entries, 0xFF, larger.capacity * sizeof(*larger.entries));

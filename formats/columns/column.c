@@ -73,7 +73,7 @@ enum status
 column_path(char out[PATH_MAX_BYTES], const char *directory, const char *name, struct error *err) {
     char file[COLUMN_MAX_NAME_BYTES + 32];
     FAIL_IF(!is_name(name), err, STATUS_USAGE,
-            "'%.60s' is no name of a column: at most %d of a-z, 0-9 and _", name,
+            "'%.60s' is not a valid column name: use at most %d of a-z, 0-9 and _", name,
             COLUMN_MAX_NAME_BYTES);
     (void)snprintf(file, sizeof(file), COLUMNS_FOLDER "/%s.ccc", name);
     return path_join(out, PATH_MAX_BYTES, directory, file, err);
@@ -97,7 +97,7 @@ static enum status read_list(struct column_names *out,
     char *name = s == STATUS_OK ? strtok_r((char *)text.data, "\n", &rest) : NULL;
     for (; s == STATUS_OK && name; name = strtok_r(NULL, "\n", &rest)) {
         if (!is_name(name) || out->count == COLUMNS_MAX) {
-            s = error_set(err, STATUS_CORRUPT, "%s: is no list of columns", path);
+            s = error_set(err, STATUS_CORRUPT, "%s: is not a list of columns", path);
         } else {
             strcpy(out->items[out->count++], name);
         }
@@ -162,7 +162,7 @@ enum status column_list_mend(const struct file_system *fs,
         return STATUS_OK;
     }
     FAIL_IF(!write, err, s == STATUS_NOTFOUND ? s : STATUS_MISMATCH,
-            "%s: does not list the columns that are there", path);
+            "%s: does not list the existing columns", path);
     for (size_t i = 0; i < there.count; i++) {
         size += (size_t)snprintf(text + size, sizeof(text) - size, "%s\n", there.items[i]);
     }
@@ -173,8 +173,8 @@ enum status column_list_mend(const struct file_system *fs,
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static enum status damaged(const struct column *c, const char *what, struct error *err) {
-    return error_set(err, STATUS_CORRUPT,
-                     "%s: %s; 'ccpack attach --replace' makes the column again", c->path, what);
+    return error_set(err, STATUS_CORRUPT, "%s: %s; 'ccpack attach --replace' rebuilds the column",
+                     c->path, what);
 }
 
 /* Whether the members are there and agree with the file. */
@@ -211,11 +211,11 @@ static bool get_info(struct column *c, const struct json_value *v) {
 static enum status parse(struct column *c, struct error *err) {
     const uint64_t size = c->file.size_bytes;
     struct json_document *d = NULL;
-    RETURN_IF(size < COLUMN_TRAILER_BYTES, damaged(c, "is no column, or not all of one", err));
+    RETURN_IF(size < COLUMN_TRAILER_BYTES, damaged(c, "is not a column, or is truncated", err));
     const uint8_t *t = c->file.bytes + (size - COLUMN_TRAILER_BYTES);
     const uint64_t info_bytes = load_u64(t);
     RETURN_IF(memcmp(t + 24, COLUMN_MAGIC, 8) != 0,
-              damaged(c, "is no column, or not all of one", err));
+              damaged(c, "is not a column, or is truncated", err));
     FAIL_IF(load_u64(t + 16) != COLUMNS_VERSION, err, STATUS_VERSION,
             "%s: version %" PRIu64 ", this program reads version %d", c->path, load_u64(t + 16),
             COLUMNS_VERSION);
@@ -434,7 +434,7 @@ enum status column_get(const struct column *c,
     }
     FAIL_IF(!*row, err, STATUS_CORRUPT,
             "%s: the row of sample %" PRIu64
-            " is damaged; 'ccpack attach --replace' makes the column again",
+            " is damaged; 'ccpack attach --replace' rebuilds the column",
             c->path, id);
     return STATUS_OK;
 }

@@ -297,7 +297,7 @@ static enum status open_sources(struct copy *x, const char *name, struct error *
         FAIL_IF(x->to.kind != 0 && (c->kind != x->to.kind || c->values != x->to.values ||
                                     c->vectors != x->to.vectors),
                 err, STATUS_MISMATCH,
-                "%s: column '%s' is %u of %s, in another part %u of %s: detach one of them",
+                "%s: column '%s' has %u %s per sample, in another part %u %s: detach one of them",
                 x->how->from[i], name, c->values, column_kind_name(c->kind), x->to.values,
                 column_kind_name(x->to.kind));
         x->to = x->to.kind != 0 ? x->to : *c;

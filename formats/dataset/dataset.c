@@ -35,7 +35,7 @@ static enum status read_part(struct file_map *out,
                              struct error *err) {
     size_t got = 0;
     FAIL_IF(size_bytes > UINT32_MAX, err, STATUS_CORRUPT,
-            "%s: has %" PRIu64 " bytes, no size of an index", path, size_bytes);
+            "%s: has %" PRIu64 " bytes, which is not a valid size of an index", path, size_bytes);
     byte_buffer_init(&out->read, UINT32_MAX);
     TRY(byte_buffer_reserve(&out->read, (size_t)size_bytes, err));
     TRY(fs->pread(f, out->read.data, &got, (size_t)size_bytes, offset, err));
@@ -118,7 +118,8 @@ static enum status open_based(struct dataset *d,
     char index[PATH_MAX_BYTES];
     const struct file_system *fs = file_system_of(shard->path);
     FAIL_IF(!fs->expect, err, STATUS_UNSUPPORTED,
-            "%s/" MANIFEST_NAME ": its tars are at %.100s, and this program reads no servers",
+            "%s/" MANIFEST_NAME
+            ": its tars are at %.100s, and this program cannot read remote data",
             directory, d->manifest.base);
     TRY(fs->expect(fs->context, shard->path, expected->etag, expected->size_bytes, directory, err));
     TRY(path_join(path, sizeof(path), directory, expected->name, err));
@@ -247,7 +248,7 @@ static void open_tokens(struct dataset *d, const char *directory) {
         return;
     }
     if (!exists) {
-        (void)error_set(err, STATUS_NOTFOUND, "%s: is not there", path);
+        (void)error_set(err, STATUS_NOTFOUND, "%s: is missing", path);
         return;
     }
     (void)token_cache_open(&d->tokens, path, d->fs, err);

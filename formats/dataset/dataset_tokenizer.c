@@ -27,8 +27,8 @@ enum status dataset_tokenizer_open(struct tokenizer **out,
         return STATUS_OK;
     }
     FAIL_IF(!exists, err, STATUS_NOTFOUND,
-            "%s: the manifest names this tokenizer, but it is not there; bring it "
-            "back, or replace it with 'ccpack tokenizer --overwrite'",
+            "%s: the manifest lists this tokenizer, but it is missing; restore it, or replace it "
+            "with 'ccpack tokenizer --overwrite'",
             path);
     TRY(file_read_all(fs, &model, path, TOKENIZER_MAX_MODEL_BYTES, err));
     const uint64_t hash = hash64(model.data, model.size_bytes);

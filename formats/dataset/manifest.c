@@ -195,7 +195,7 @@ manifest_add_removed(struct manifest *m, const uint64_t *ids, size_t count, stru
 
 enum status manifest_set_base(struct manifest *m, const char *base, struct error *err) {
     FAIL_IF(!path_is_remote(base) || m->container != SHARD_CONTAINER_TAR_FOREIGN, err,
-            STATUS_INVALID, "'%.100s' is no place of tars", base);
+            STATUS_INVALID, "'%.100s' is not a location of tars", base);
     return manifest_copy_text(&m->base, base, err);
 }
 
@@ -241,7 +241,7 @@ enum status manifest_seal(struct manifest *m, uint64_t fingerprint, struct error
     REQUIRE(m && m->created_by);
     struct manifest sum;
     FAIL_IF(!manifest_sum_shards(m, &sum), err, STATUS_LIMIT,
-            "the dataset's sizes do not fit 64 bits, or more was removed than is there");
+            "the dataset's sizes exceed 64 bits, or more samples were removed than exist");
     m->samples = sum.samples;
     m->texts = sum.texts;
     m->image_bytes = sum.image_bytes;

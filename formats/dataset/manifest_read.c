@@ -82,7 +82,8 @@ const char *manifest_get_shard(struct shard_summary *s, const struct json_value 
 static enum status parse_shards(const struct parse *p, const struct json_value *list) {
     size_t count = json_value_count(list);
     FAIL_IF(!json_value_is_array(list) || count > MANIFEST_MAX_SHARDS, p->err, STATUS_CORRUPT,
-            "%s: no list of at most %d shards", p->name, MANIFEST_MAX_SHARDS);
+            "%s: the list of shards is missing or has more than %d entries", p->name,
+            MANIFEST_MAX_SHARDS);
     for (size_t i = 0; i < count; i++) {
         struct shard_summary s;
         const char *bad = manifest_get_shard(&s, json_value_at(list, i));
@@ -228,7 +229,7 @@ static enum status check_sums(const struct parse *p, const struct json_value *ro
     FAIL_IF(last->shards != m->shard_count || last->samples != m->samples ||
                 last->texts != m->texts || last->id_space != m->id_space ||
                 last->fingerprint != m->fingerprint,
-            p->err, STATUS_CORRUPT, "%s: the last generation is not the dataset as it is", p->name);
+            p->err, STATUS_CORRUPT, "%s: the last generation differs from the dataset", p->name);
     return STATUS_OK;
 }
 
@@ -244,8 +245,9 @@ static enum status parse_root(const struct parse *p, const struct json_value *ro
             "%s: version %" PRIu64 ", this program reads versions %d to %d", p->name, version,
             MANIFEST_VERSION, MANIFEST_VERSION_BASE);
     FAIL_IF(!container || !shard_container_of_name(&known, container), p->err, STATUS_VERSION,
-            "%s: container '%.40s' is not known here", p->name, container ? container : "");
-    FAIL_IF(!created_by, p->err, STATUS_CORRUPT, "%s: does not say what made it", p->name);
+            "%s: unknown container '%.40s'", p->name, container ? container : "");
+    FAIL_IF(!created_by, p->err, STATUS_CORRUPT, "%s: does not record the program that wrote it",
+            p->name);
     TRY(manifest_init(p->m, known, created_by, p->err));
     const char *base = json_value_string(json_value_get(root, "base"), NULL);
     if (version == MANIFEST_VERSION_BASE) {

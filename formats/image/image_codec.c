@@ -46,7 +46,8 @@ const char *image_format_extension(enum image_format f) {
 }
 
 enum status image_format_unknown(struct error *err) {
-    return error_set(err, STATUS_UNSUPPORTED, "no JPEG, PNG, WebP or GIF image by its first bytes");
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "the first bytes are not those of a JPEG, PNG, WebP or GIF image");
 }
 
 /* -------------------------------------------------------------------------- buffers, limits */
@@ -128,7 +129,7 @@ enum status decode_job_region(const struct decode_job *job,
         r = (struct image_rect){r.y, r.x, r.height, r.width};
     }
     FAIL_IF(r.width > raw_width_px - r.x || r.height > raw_height_px - r.y, err, STATUS_CORRUPT,
-            "wanted %d x %d pixels at %d, %d of an image stored as %d x %d", (int)r.width,
+            "requested %d x %d pixels at %d, %d of an image of %d x %d", (int)r.width,
             (int)r.height, (int)r.x, (int)r.y, (int)raw_width_px, (int)raw_height_px);
     if (orientation_mirrors_x(job->orientation)) {
         r.x = raw_width_px - r.x - r.width;
@@ -148,7 +149,7 @@ decode_job_alloc(struct decode_job *job, int32_t width_px, int32_t height_px, st
     bool turned = job->orientation != 1 && !check;
     uint64_t memory = size_bytes * (turned ? UINT64_C(2) : 1) + job->codec_bytes;
     FAIL_IF(memory > job->limits->max_memory_bytes, err, STATUS_LIMIT,
-            "decoding takes %llu bytes of memory; at most %zu", (unsigned long long)memory,
+            "decoding needs %llu bytes of memory, the limit is %zu", (unsigned long long)memory,
             job->limits->max_memory_bytes);
     TRY(pixel_buffer_reserve(job->pixels, size_bytes, err));
     job->view = (struct image_view){.data = job->pixels->data,

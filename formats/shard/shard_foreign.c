@@ -38,7 +38,7 @@ static enum status find_image(struct tar_walk *w,
     while (!found) {
         enum status s = tar_walk_next(w, out, err);
         FAIL_IF(s == STATUS_END, err, STATUS_CORRUPT,
-                "no member holds the image where the index has it");
+                "no member contains the image at the indexed position");
         TRY(s);
         found = out->is_file && out->body_offset == image_start && out->size_bytes == image_bytes;
     }
@@ -132,7 +132,7 @@ static enum status check_place(const struct shard_frame *frame,
     tar_walk_init(&w, p->members, p->size_bytes);
     TRY(find_image(&w, &image, start, frame->record.image_bytes, err));
     FAIL_IF(hash64(image.body, image.size_bytes) != frame->record.image_hash, err, STATUS_CORRUPT,
-            "the image does not stand in the tar as it is");
+            "the image is not stored contiguously in the tar");
     return find_json(p->members, p->size_bytes, image.name,
                      tar_stem_bytes(image.name, image.name_bytes,
                                     (frame->record.flags & SHARD_FLAG_LAST_DOT) != 0),

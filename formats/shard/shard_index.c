@@ -63,7 +63,7 @@ static enum status check_header(const struct shard_index *x, struct error *err) 
                   load_u32(x->bytes + 64) != INDEX_CHUNK_SAMPLES,
               corrupt(x, err, "record or chunk size is not this version's"));
     RETURN_IF(load_u64(x->bytes + 16) != x->size_bytes,
-              corrupt(x, err, "its size is not the one it says"));
+              corrupt(x, err, "its size differs from the recorded one"));
     RETURN_IF(x->sample_count < 1 || x->sample_count > SHARD_MAX_SAMPLES ||
                   x->text_count > x->sample_count * (uint64_t)SHARD_MAX_CAPTIONS,
               corrupt(x, err, "impossible count of samples or captions"));
@@ -95,10 +95,10 @@ enum status shard_index_parse(struct shard_index *out,
             "%s: index: version %u, this program reads version %d", name, version, SHARD_VERSION);
     x.hash = load_u64(x.bytes + 120);
     RETURN_IF(x.hash != hash64(x.bytes, HEADER_HASHED_BYTES),
-              corrupt(&x, err, "the header does not have its hash"));
+              corrupt(&x, err, "the header does not match its hash"));
     uint32_t container = load_u16(x.bytes + 12);
     FAIL_IF(container < SHARD_CONTAINER_TAR_ZSTD || container > SHARD_CONTAINER_TAR_FOREIGN, err,
-            STATUS_VERSION, "%s: index: container %u is not known here", name, container);
+            STATUS_VERSION, "%s: index: unknown container %u", name, container);
     x.container = (enum shard_container)container;
     x.sample_count = load_u32(x.bytes + 24);
     x.text_count = load_u32(x.bytes + 28);
@@ -147,7 +147,7 @@ uint64_t shard_index_file_bytes(const struct shard_index *x) {
 
 enum status shard_index_check_body(const struct shard_index *x, struct error *err) {
     RETURN_IF(hash64(x->records, (size_t)x->size_bytes - INDEX_HEADER_BYTES) != x->body_hash,
-              corrupt(x, err, "records or captions do not have their hash"));
+              corrupt(x, err, "records or captions do not match their hash"));
     return STATUS_OK;
 }
 
@@ -202,7 +202,7 @@ enum status shard_index_record(const struct shard_index *x,
     out->image_offset = out->frame_offset + image_start;
     const char *wrong = NULL;
     if (load_u32(p + RECORD_CHECKED_BYTES) != (uint32_t)hash64(p, RECORD_CHECKED_BYTES)) {
-        wrong = "does not have its check value";
+        wrong = "does not match its checksum";
     } else if (out->sample_id < x->first_id || out->sample_id > x->last_id) {
         wrong = "has an id outside the shard's range";
     } else if (out->frame_offset > x->data_bytes ||
@@ -345,9 +345,8 @@ enum status caption_chunk_get(struct caption_chunk *c,
         hasher_update(c->hasher, text.data, text.size_bytes);
     }
     FAIL_IF(hasher_value(c->hasher) != r->caption_hash, err, STATUS_CORRUPT,
-            "%s: the captions of sample %llu do not have their "
-            "hash",
-            x->name, (unsigned long long)r->sample_id);
+            "%s: the captions of sample %llu do not match their hash", x->name,
+            (unsigned long long)r->sample_id);
     *out = chunk_text(c, from + k);
     return STATUS_OK;
 }

@@ -74,7 +74,7 @@ static enum status read_index(struct shard_reader *r, struct error *err) {
         return error_pass(err, s, &why);
     }
     FAIL_IF(s == STATUS_OK && r->index.container != tail.container, err, STATUS_CORRUPT,
-            "%s: its index is of another container", r->path);
+            "%s: its index belongs to another container", r->path);
     FAIL_IF(shard_index_file_bytes(&r->index) != r->file_bytes, err, STATUS_CORRUPT,
             "%s: has %" PRIu64 " bytes, its index says %" PRIu64 "%s", r->path, r->file_bytes,
             shard_index_file_bytes(&r->index), shard_container_changed(r->index.container));

@@ -70,7 +70,7 @@ static enum status read_members(struct shard_reader *r,
                                 struct error *err) {
     TRY(read_bytes(r, &r->content, record, err));
     RETURN_IF(!shard_index_has_bytes(&r->index, index, r->content.data, r->content.size_bytes),
-              shard_sample_bad(r, record, "its members do not have their check value", err));
+              shard_sample_bad(r, record, "its members do not match their checksum", err));
     return STATUS_OK;
 }
 
@@ -79,7 +79,7 @@ static enum status
 unpack_frame(struct shard_reader *r, const struct shard_record *record, struct error *err) {
     uint32_t content_bytes = 0;
     RETURN_IF(!frame_content_bytes(r->frame.data, r->frame.size_bytes, &content_bytes),
-              shard_sample_bad(r, record, "no frame as shards have it", err));
+              shard_sample_bad(r, record, "not a frame of a shard", err));
     uint64_t head =
         (uint64_t)content_bytes - record->image_bytes - tar_padding(record->image_bytes);
     RETURN_IF(content_bytes < record->image_bytes || head > SHARD_MAX_HEAD_BYTES,
@@ -154,14 +154,14 @@ static enum status take_members(struct shard_reader *r, struct sample_view *v, s
     TRY(shard_sample_reserve_captions(r, record->text_count, err));
     for (uint32_t k = 0; k < record->text_count; k++) {
         RETURN_IF(!take_member(&c, &r->captions[k], r->key, TAR_CAPTION, k, record->format),
-                  shard_sample_bad(r, record, "a caption's tar member is not as it must be", err));
+                  shard_sample_bad(r, record, "a caption's tar member is malformed", err));
     }
     if (!take_member(&c, &v->json, r->key, TAR_JSON, 0, record->format)) {
         v->json = (struct shard_text){NULL, 0};
     }
     RETURN_IF(!take_member(&c, &image, r->key, TAR_IMAGE, 0, record->format) ||
                   cursor_left(&c) != 0 || image.size_bytes != record->image_bytes,
-              shard_sample_bad(r, record, "the image's tar member is not as it must be", err));
+              shard_sample_bad(r, record, "the image's tar member is malformed", err));
     v->key = r->key;
     v->captions = r->captions;
     v->caption_count = record->text_count;
@@ -175,10 +175,10 @@ static enum status
 check_members(struct shard_reader *r, const struct sample_view *v, struct error *err) {
     const struct shard_record *record = &v->record;
     RETURN_IF(hash64(v->image, v->image_bytes) != record->image_hash,
-              shard_sample_bad(r, record, "the image does not have its hash", err));
+              shard_sample_bad(r, record, "the image does not match its hash", err));
     RETURN_IF(caption_hash_with(r->chunk.hasher, v->captions, v->caption_count) !=
                   record->caption_hash,
-              shard_sample_bad(r, record, "the captions do not have their hash", err));
+              shard_sample_bad(r, record, "the captions do not match their hash", err));
     struct error why = {0};
     enum status s = shard_check_captions(v->captions, v->caption_count, &why);
     if (s == STATUS_OK && v->json.data) {

@@ -97,8 +97,9 @@ static enum status find_in_tar(const char *path,
     FAIL_IF(memcmp(e->bytes, expected, sizeof(expected)) != 0 || offset > file_bytes ||
                 size > UINT32_MAX - SKIPPABLE_HEADER_BYTES || offset < TAR_BLOCK_BYTES ||
                 file_bytes - offset != tar_index_member_bytes(size) + TAR_END_BYTES,
-            err, STATUS_CORRUPT, "%s: its trailer (byte %" PRIu64 ") is damaged or of another file",
-            path, file_bytes - sizeof(e->bytes));
+            err, STATUS_CORRUPT,
+            "%s: its trailer (byte %" PRIu64 ") is damaged or belongs to another file", path,
+            file_bytes - sizeof(e->bytes));
     *out = (struct shard_tail){
         .container = SHARD_CONTAINER_TAR,
         .index_offset = offset,

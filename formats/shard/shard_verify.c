@@ -171,7 +171,7 @@ static void check_seek_entry(struct verify *v,
         fault(v, sample_id,
               v->reader->index_offset + v->reader->index_bytes + SKIPPABLE_HEADER_BYTES +
                   (uint64_t)number * SEEK_ENTRY_BYTES,
-              "%s: seek table entry %u is not of its frame", v->path, number);
+              "%s: seek table entry %u does not match its frame", v->path, number);
     }
 }
 

@@ -204,7 +204,7 @@ static enum status take_announcement(struct tar_walk *w,
         a->name = (const char *)body;
         a->name_bytes = text_bytes(body, size_bytes);
     } else if ((type == 'x' || type == 'X') && !read_pax(body, size_bytes, a)) {
-        return bad(w, "a pax header that is none, or of a sparse file,", err);
+        return bad(w, "a malformed pax header, or one of a sparse file,", err);
     }
     return STATUS_OK; /* K: where a link points to; g: about all members */
 }
@@ -219,7 +219,7 @@ enum status tar_walk_next(struct tar_walk *w, struct tar_walk_member *out, struc
         const uint8_t *header = w->data + w->at;
         uint64_t size = 0;
         RETURN_IF(w->size_bytes - w->at < TAR_BLOCK_BYTES || !sum_is_right(header),
-                  bad(w, "no tar header", err));
+                  bad(w, "not a tar header", err));
         RETURN_IF(!read_number(header + TAR_SIZE_AT, TAR_SIZE_BYTES, &size),
                   bad(w, "a tar header without a size", err));
         uint8_t type = header[TAR_TYPE_AT];
@@ -227,7 +227,7 @@ enum status tar_walk_next(struct tar_walk *w, struct tar_walk_member *out, struc
         bool plain = type == '0' || type == '\0' || type == '7';
         size = a.has_size && !extra ? a.size : size;
         RETURN_IF(!extra && !plain && !(type >= '1' && type <= '6' && size == 0),
-                  bad(w, "a member of a kind that is not read in place", err));
+                  bad(w, "a member whose type cannot be read in place", err));
         size_t room = w->size_bytes - w->at - TAR_BLOCK_BYTES;
         RETURN_IF(size > room || tar_padding(size) > room - size ||
                       (extra && size > TAR_WALK_MAX_EXTRA_BYTES),

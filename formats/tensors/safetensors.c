@@ -131,7 +131,7 @@ static enum status parse_tensor(const struct safetensors *r,
             dtype);
     for (size_t i = 0; i < dim_count; i++) {
         RETURN_IF(!json_value_u64(json_value_at(shape, i), &out->shape[i]),
-                  corrupt(r, name, "an extent of the shape is no count", err));
+                  corrupt(r, name, "a dimension of the shape is not a valid count", err));
     }
     uint64_t begin = 0;
     uint64_t end = 0;
@@ -151,7 +151,7 @@ static enum status
 parse_metadata(struct safetensors *r, const struct json_value *v, struct error *err) {
     size_t count = json_value_count(v);
     FAIL_IF(!json_value_is_object(v) || count > SAFETENSORS_MAX_TENSORS, err, STATUS_CORRUPT,
-            "%s: __metadata__ is no object or too large", r->path);
+            "%s: __metadata__ is not an object, or too large", r->path);
     r->metadata = v;
     r->metadata_keys = calloc(count + 1, sizeof *r->metadata_keys);
     TRY_MEMORY(r->metadata_keys, err, "%s: out of memory", r->path);
@@ -160,7 +160,7 @@ parse_metadata(struct safetensors *r, const struct json_value *v, struct error *
     const struct json_value *value = NULL;
     while (json_value_next_member(v, &position, &key, &value)) {
         FAIL_IF(!json_value_string(value, NULL), err, STATUS_CORRUPT,
-                "%s: metadata \"%.200s\" is no string", r->path, key);
+                "%s: metadata \"%.200s\" is not a string", r->path, key);
         FAIL_IF(strlen(key) > SAFETENSORS_MAX_NAME_BYTES, err, STATUS_LIMIT,
                 "%s: metadata key of more than %d bytes", r->path, SAFETENSORS_MAX_NAME_BYTES);
         if (strcmp(key, SAFETENSORS_HASH_NAME) == 0) {
@@ -208,7 +208,7 @@ static enum status parse_header(struct safetensors *r, struct error *err) {
     const struct json_value *root = json_document_root(r->header);
     size_t count = json_value_count(root);
     FAIL_IF(!json_value_is_object(root) || count > SAFETENSORS_MAX_TENSORS + 2u, err,
-            STATUS_CORRUPT, "%s: the header is no object of at most %d tensors", r->path,
+            STATUS_CORRUPT, "%s: the header is not an object of at most %d tensors", r->path,
             SAFETENSORS_MAX_TENSORS);
     r->tensors = calloc(count + 1, sizeof *r->tensors);
     r->by_name = calloc(count + 1, sizeof *r->by_name);
@@ -276,8 +276,7 @@ static enum status load_header(struct safetensors *r, struct error *err) {
     TRY(read_exactly(r, length, sizeof length, 0, err));
     uint64_t header_size = load_u64(length);
     FAIL_IF(header_size > SAFETENSORS_MAX_HEADER_BYTES, err, STATUS_LIMIT,
-            "%s: no safetensors file, or its header of %llu bytes is over the limit "
-            "of %d",
+            "%s: not a safetensors file, or its header of %llu bytes exceeds the limit of %d",
             r->path, (unsigned long long)header_size, SAFETENSORS_MAX_HEADER_BYTES);
     FAIL_IF(header_size < 2 || header_size > file_size - sizeof length, err, STATUS_CORRUPT,
             "%s: header of %llu bytes in a file of %llu", r->path, (unsigned long long)header_size,

@@ -302,9 +302,9 @@ enum status safetensors_writer_data(struct safetensors_writer *w,
     }
     FAIL_IF(w->current == w->tensor_count ||
                 size_bytes > w->tensors[w->current].size_bytes - w->current_done_bytes,
-            err, STATUS_INVALID,
-            "%s: %zu bytes of data are more than tensor \"%.200s\" still takes", w->out.path,
-            size_bytes, w->current == w->tensor_count ? "" : w->tensors[w->current].name);
+            err, STATUS_INVALID, "%s: %zu bytes of data exceed the rest of tensor \"%.200s\"",
+            w->out.path, size_bytes,
+            w->current == w->tensor_count ? "" : w->tensors[w->current].name);
     enum status s = w->out.fs->write(w->out.file, data, size_bytes, err);
     if (s < STATUS_OK) {
         w->broken = true;

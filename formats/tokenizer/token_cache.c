@@ -66,7 +66,7 @@ static bool is_zero(const uint8_t *p, size_t size_bytes) {
 
 static enum status parse_trailer(struct token_cache *c, struct error *err) {
     FAIL_IF(c->file.size_bytes < TOKEN_CACHE_TRAILER_BYTES, err, STATUS_CORRUPT,
-            "%s: is no token cache", c->path);
+            "%s: is not a token cache", c->path);
     const uint8_t *t = c->file.bytes + (c->file.size_bytes - TOKEN_CACHE_TRAILER_BYTES);
     struct cursor at;
     cursor_init(&at, t, TOKEN_CACHE_TRAILER_BYTES);
@@ -82,7 +82,7 @@ static enum status parse_trailer(struct token_cache *c, struct error *err) {
     c->key.vocab_count = cursor_u32(&at);
     c->key.clean = flags & TOKEN_CACHE_FLAG_CLEAN;
     FAIL_IF(memcmp(magic, TOKEN_CACHE_MAGIC, 8) != 0, err, STATUS_CORRUPT,
-            "%s: is no token cache, or not all of one", c->path);
+            "%s: is not a token cache, or is truncated", c->path);
     FAIL_IF(version != TOKEN_CACHE_VERSION, err, STATUS_VERSION,
             "%s: version %u, this program reads version %d", c->path, version, TOKEN_CACHE_VERSION);
     FAIL_IF(hash64(t, TOKEN_CACHE_HASHED_BYTES) != load_u64(t + TOKEN_CACHE_HASHED_BYTES), err,
@@ -189,8 +189,8 @@ enum status token_cache_get(const struct token_cache *c,
         out_pieces[i] = (int32_t)id;
     }
     FAIL_IF(!known, err, STATUS_CORRUPT,
-            "%s: the row of text %" PRIu64 " is damaged; remove the file, or make it "
-            "again with 'ccpack tokenizer --cache'",
+            "%s: the row of text %" PRIu64
+            " is damaged; remove the file, or rebuild it with 'ccpack tokenizer --cache'",
             c->path, text_id);
     *out_count = count;
     return STATUS_OK;
@@ -231,7 +231,7 @@ enum status token_cache_writer_create(struct token_cache_writer **out,
     byte_buffer_init(&w->pending, 2 * FLUSH_BYTES);
     enum status s = STATUS_OK;
     if (!w->bases || !w->places) {
-        s = error_set(err, STATUS_NOMEM, "out of memory for the places of a token cache");
+        s = error_set(err, STATUS_NOMEM, "out of memory for the positions of a token cache");
         goto fail;
     }
     TRY_OR_FAIL(s, file_draft_open(&w->out, fs, path, err));

@@ -63,7 +63,7 @@ struct loading {
 static enum status
 no_piece(const struct loading *l, const char *name, size_t n, struct error *err) {
     return error_set(err, STATUS_CORRUPT,
-                     "tokenizer: merge %u names '%.*s', which is no piece of the vocabulary",
+                     "tokenizer: merge %u has '%.*s', which is not in the vocabulary",
                      l->merges + 1, (int)(n < 60 ? n : 60), name);
 }
 
@@ -77,7 +77,7 @@ static enum status add_merge(struct loading *l,
     char both[MAX_NAME_BYTES];
     const size_t n = left_bytes + right_bytes;
     FAIL_IF(n > sizeof(both), err, STATUS_LIMIT,
-            "tokenizer: merge %u makes a piece of %zu bytes, the limit is %d", l->merges + 1, n,
+            "tokenizer: merge %u gives a piece of %zu bytes, the limit is %d", l->merges + 1, n,
             MAX_NAME_BYTES);
     const int32_t first = piece_map_find(&l->names, left, left_bytes);
     const int32_t second = piece_map_find(&l->names, right, right_bytes);
@@ -89,8 +89,9 @@ static enum status add_merge(struct loading *l,
     memcpy(both + left_bytes, right, right_bytes);
     int32_t id = piece_map_find(&l->names, both, n);
     if (l->made) {
-        FAIL_IF(id >= 0, err, STATUS_CORRUPT, "tokenizer: merge %u makes '%.*s', which is there",
-                l->merges + 1, (int)(n < 60 ? n : 60), both);
+        FAIL_IF(id >= 0, err, STATUS_CORRUPT,
+                "tokenizer: merge %u gives '%.*s', which exists already", l->merges + 1,
+                (int)(n < 60 ? n : 60), both);
         id = l->next_id++;
         memcpy(l->made + l->made_bytes, both, n);
         piece_map_add(&l->names, l->made + l->made_bytes, n, id);
@@ -155,7 +156,7 @@ static enum status load_table(struct bpe *b, struct tokenizer *t, struct error *
         const uint32_t pair = load_u32(t->bytes + CLIP_TABLE_MAGIC_BYTES + (size_t)4 * r);
         const struct bpe_merge merge = {pair & 0xFFFF, pair >> 16, r, (int32_t)(512 + r)};
         FAIL_IF(merge.left >= 512 + r || merge.right >= 512 + r, err, STATUS_CORRUPT,
-                "tokenizer: merge %u of CLIP's table names piece %u, but there are %u so far",
+                "tokenizer: merge %u of CLIP's table refers to piece %u, but only %u exist so far",
                 r + 1, merge.left >= 512 + r ? merge.left : merge.right, 512 + r);
         TRY(bpe_add_merge(b, &merge, err));
     }
@@ -173,8 +174,7 @@ static enum status read_lines(struct loading *l, const char *text, size_t size, 
         TRY(add_merge_text(l, line, n, err));
     }
     FAIL_IF(l->merges < CLIP_MERGES, err, STATUS_CORRUPT,
-            "tokenizer: %u merges, expected CLIP's %d; of another model give the "
-            "tokenizer.json",
+            "tokenizer: %u merges, expected CLIP's %d; for another model pass its tokenizer.json",
             l->merges, CLIP_MERGES);
     return STATUS_OK;
 }
@@ -243,12 +243,13 @@ static enum status load_gzip(struct bpe *b, struct tokenizer *t, struct error *e
     z.avail_out = MAX_BYTES;
     const int code = inflate(&z, Z_FINISH);
     const size_t size = MAX_BYTES - z.avail_out;
-    enum status s = code == Z_STREAM_END
-                        ? load_lines(b, t, text, size, err)
-                        : error_set(err, STATUS_CORRUPT,
-                                    "tokenizer: a gzip file that ends or is damaged after %zu "
-                                    "unpacked bytes (%s)",
-                                    size, z.msg ? z.msg : "no end found");
+    enum status s =
+        code == Z_STREAM_END
+            ? load_lines(b, t, text, size, err)
+            : error_set(
+                  err, STATUS_CORRUPT,
+                  "tokenizer: the gzip file is truncated or damaged after %zu unpacked bytes (%s)",
+                  size, z.msg ? z.msg : "no end found");
     inflateEnd(&z);
     free(text);
     return s;
@@ -431,8 +432,8 @@ static enum status find_ends(const struct loading *l, struct tokenizer *t, struc
         t->cls_id = t->sep_id = both;
     }
     FAIL_IF(t->cls_id < 0, err, STATUS_UNSUPPORTED,
-            "tokenizer.json: no pieces <s> and </s>, and no <|endoftext|>: a text needs a begin "
-            "and an end");
+            "tokenizer.json: no pieces <s> and </s>, and no <|endoftext|>: a text needs begin and "
+            "end tokens");
     t->pad_id = t->pad_id < 0 ? t->sep_id : t->pad_id;
     return STATUS_OK;
 }

@@ -473,7 +473,7 @@ enum status train(struct byte_buffer *out,
         return s;
     }
     FAIL_IF(captions.empty(), err, STATUS_USAGE,
-            "tokenizer: there is no caption with text to train on");
+            "tokenizer: there are no non-empty captions to train on");
     const std::unordered_map<std::string, std::string> settings = {
         {"model_type", opt->model_type == TOKENIZER_BPE ? "bpe" : "unigram"},
         {"vocab_size", std::to_string(opt->vocab_size)},

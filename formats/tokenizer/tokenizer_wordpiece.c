@@ -121,7 +121,7 @@ static enum status open_wordpiece(struct tokenizer *t, struct error *err) {
             MAX_VOCABULARY_BYTES);
     size_t valid = utf8_valid_prefix((const char *)t->bytes, t->size_bytes);
     FAIL_IF(valid < t->size_bytes, err, STATUS_CORRUPT,
-            "tokenizer: the vocabulary is no UTF-8 from byte %zu on", valid);
+            "tokenizer: the vocabulary is not valid UTF-8 at byte %zu", valid);
     struct wordpiece *w = calloc(1, sizeof(*w));
     TRY_MEMORY(w, err, "tokenizer: out of memory for the vocabulary");
     enum status s = read_pieces(w, t, err);

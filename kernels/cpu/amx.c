@@ -449,7 +449,7 @@ enum status
 amx_weight_gradient(struct device *dev, const struct convolution *c, struct error *err) {
     (void)dev;
     (void)c;
-    return error_set(err, STATUS_UNSUPPORTED, "no tile registers here");
+    return error_set(err, STATUS_UNSUPPORTED, "this processor has no AMX tile registers");
 }
 
 #endif

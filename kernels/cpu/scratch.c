@@ -10,7 +10,7 @@ enum status cpu_scratch(struct device *dev, size_t size_bytes, void **out, struc
     if (size_bytes > cpu->scratch_bytes) {
         const size_t rounded = (size_bytes + 4095) / 4096 * 4096;
         void *grown = aligned_alloc(64, rounded);
-        TRY_MEMORY(grown, err, "device cpu: no memory for %zu bytes of scratch", rounded);
+        TRY_MEMORY(grown, err, "device cpu: out of memory for %zu bytes of workspace", rounded);
         free(cpu->scratch);
         cpu->scratch = grown;
         cpu->scratch_bytes = rounded;

@@ -272,7 +272,7 @@ static enum status make_folders(const char *path, struct error *err) {
         }
         TRY(path_join(inner, sizeof inner, path, name, err));
         FAIL_ERRNO_IF(mkdir(inner, 0777) != 0 && errno != EEXIST, err,
-                      "%s: cannot make this folder", inner);
+                      "%s: cannot create this folder", inner);
     }
     return STATUS_OK;
 }
@@ -366,7 +366,7 @@ enum status cache_get(struct cache *c,
     struct stat st;
     name_of(name, key, number);
     *fd = openat(c->folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    FAIL_ERRNO_IF(*fd < 0, err, "%s/%s: cannot open this piece of the cache", c->path, name);
+    FAIL_ERRNO_IF(*fd < 0, err, "%s/%s: cannot open this chunk of the cache", c->path, name);
     if (fstat(*fd, &st) == 0 && (!key.own || st.st_uid == geteuid()) &&
         is_intact(*fd, &st, size_bytes, bond_of(key, number), verify)) {
         if (time(NULL) - st.st_mtim.tv_sec > USE_SECONDS) {
@@ -377,7 +377,7 @@ enum status cache_get(struct cache *c,
     close(*fd);
     *fd = -1;
     (void)unlinkat(c->folder, name, 0);
-    log_write(c->log, LOG_LEVEL_WARN, "%s/%s: is damaged or another user's, and fetched again",
+    log_write(c->log, LOG_LEVEL_WARN, "%s/%s: is damaged or belongs to another user; fetched again",
               c->path, name);
     return error_set(err, STATUS_NOTFOUND, "%s/%s: is damaged", c->path, name);
 }
@@ -433,8 +433,8 @@ static void warn(struct cache *c, const char *name) {
     c->warned = due ? now : c->warned;
     pthread_mutex_unlock(&c->lock);
     if (due) {
-        log_write(c->log, LOG_LEVEL_WARN, "%s/%s: cannot be written, going on without: %s", c->path,
-                  name, text);
+        log_write(c->log, LOG_LEVEL_WARN, "%s/%s: cannot be written; continuing without it: %s",
+                  c->path, name, text);
     }
 }
 

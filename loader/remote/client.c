@@ -123,7 +123,7 @@ static bool on_head(void *cookie, const struct http_response *response) {
         r->total_bytes > r->max_bytes) {
         r->stopped = error_set(&r->why, STATUS_LIMIT,
                                "%.300s: the server announces %" PRIu64
-                               " bytes, and such a file has at most %" PRIu64,
+                               " bytes, the limit for such a file is %" PRIu64,
                                r->object->path, r->total_bytes, r->max_bytes);
     }
     return r->stopped == STATUS_OK;
@@ -132,8 +132,8 @@ static bool on_head(void *cookie, const struct http_response *response) {
 static bool on_body(void *cookie, const void *bytes, size_t size_bytes) {
     struct remote_read *r = cookie;
     if (!is_whole(r) && size_bytes > r->size_bytes - r->got_bytes) {
-        r->stopped = error_set(&r->why, STATUS_IO,
-                               "%.300s: the server sent more than was asked for", r->object->path);
+        r->stopped = error_set(&r->why, STATUS_IO, "%.300s: the server sent more than requested",
+                               r->object->path);
         return false;
     }
     if (!r->take(r->cookie, bytes, size_bytes, &r->why)) {

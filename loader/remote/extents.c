@@ -217,7 +217,7 @@ static void fetch(struct extent *e, bool into_memory) {
         e->file = cache_begin(x->cache, e->key, e->number, e->size_bytes);
     }
     if (e->file == NULL && (e->bytes = malloc(e->size_bytes)) == NULL) {
-        arrive(e, -1, error_set(&err, STATUS_NOMEM, "out of memory for a piece of a remote file"),
+        arrive(e, -1, error_set(&err, STATUS_NOMEM, "out of memory for a chunk of a remote file"),
                &err);
         return;
     }

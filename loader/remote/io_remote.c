@@ -140,7 +140,7 @@ static bool next_extent(struct pending *p, struct error *err) {
     p->extent =
         extents_get(p->engine->extents, p->read.object, p->read.offset + p->read.got_bytes, true);
     if (p->extent == NULL) {
-        (void)error_set(err, STATUS_NOMEM, "out of memory for a piece of a remote file");
+        (void)error_set(err, STATUS_NOMEM, "out of memory for a chunk of a remote file");
     }
     return p->extent != NULL;
 }

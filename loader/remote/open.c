@@ -57,8 +57,8 @@ static enum status copies_reserve(struct copy *out, uint64_t size_bytes, struct 
     FAIL_IF(fstatvfs(copies.fd, &disk) == 0 &&
                 size_bytes > (uint64_t)disk.f_bavail * disk.f_frsize / 2,
             err, STATUS_LIMIT,
-            "a copy of a remote index has %" PRIu64 " bytes, more than half of what is free in the "
-            "folder of temporary files (TMPDIR)",
+            "a copy of a remote index has %" PRIu64
+            " bytes, more than half of the free space in the temporary folder (TMPDIR)",
             size_bytes);
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     *out = (struct copy){.fd = copies.fd, .offset = copies.size_bytes};
@@ -72,9 +72,8 @@ static enum status copy_write(const struct copy *c,
                               const void *bytes,
                               size_t size_bytes,
                               struct error *err) {
-    FAIL_ERRNO_IF(
-        !remote_write_fd(c->fd, bytes, size_bytes, c->offset + offset), err,
-        "cannot write a copy of a remote index to the folder of temporary files (TMPDIR)");
+    FAIL_ERRNO_IF(!remote_write_fd(c->fd, bytes, size_bytes, c->offset + offset), err,
+                  "cannot write a copy of a remote index to the temporary folder (TMPDIR)");
     return STATUS_OK;
 }
 

@@ -69,8 +69,8 @@ static enum status folder_of(struct remote_folder **out,
     const char *named = directory != NULL ? directory : f->text;
     if (s == STATUS_OK && !is_named(named, f->location)) {
         s = error_set(err, STATUS_USAGE,
-                      "%.120s: only a run's config.json names this location, so nothing is sent "
-                      "there; to read it, add --data '%.120s'%s",
+                      "%.120s: only a run's config.json contains this location, so no request is "
+                      "sent there; to read it, add --data '%.120s'%s",
                       f->text, named,
                       strncmp(f->text, "s3://", 5) == 0 ? " or name its server by --endpoint" : "");
     }

@@ -11,7 +11,7 @@ struct file {
 
 static enum status read_only(const char *path, struct error *err) {
     return error_set(err, STATUS_UNSUPPORTED,
-                     "%.300s: remote datasets are only read; change a local copy and upload it",
+                     "%.300s: remote datasets are read-only; change a local copy and upload it",
                      path);
 }
 

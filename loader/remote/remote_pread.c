@@ -100,7 +100,7 @@ static enum status read_pieces(struct extents *x,
     enum status s = STATUS_OK;
     while (size_bytes > 0 && s == STATUS_OK) {
         struct extent *e = extents_get(x, o, offset, false);
-        TRY_MEMORY(e != NULL, err, "out of memory for a piece of a remote file");
+        TRY_MEMORY(e != NULL, err, "out of memory for a chunk of a remote file");
         size_t got = 0;
         uint64_t seen = extents_arrivals(x);
         while ((s = extent_read(x, e, out, &got, size_bytes, offset, &retried_count, err)) ==

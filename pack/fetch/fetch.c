@@ -163,8 +163,7 @@ static enum status select_rows(struct fetch *f, uint64_t good_bytes, struct erro
     const struct fetch_options *o = f->opt;
     const bool begins = f->round_bytes == UINT64_MAX || f->round_bytes == 0;
     FAIL_IF(good_bytes == 0, err, STATUS_NOTFOUND,
-            "%.200s: there is no ledger of an earlier fetch whose failures could be "
-            "tried again",
+            "%.200s: there is no ledger of an earlier fetch whose failed rows could be retried",
             o->directory);
     if (begins) {
         f->round_bytes = good_bytes;
@@ -342,7 +341,7 @@ static enum status check_list(const char *path, struct error *err) {
     struct stat info;
     FAIL_ERRNO_IF(stat(path, &info) != 0, err, "%.300s", path);
     FAIL_IF(!S_ISREG(info.st_mode), err, STATUS_USAGE,
-            "%.300s: the list must be a file, because it is read in two places", path);
+            "%.300s: the list must be a file, because it is read twice", path);
     return STATUS_OK;
 }
 
@@ -367,8 +366,8 @@ static enum status allow_files(uint32_t connections, struct error *err) {
         return STATUS_OK;
     }
     FAIL_IF(limit.rlim_max != RLIM_INFINITY && limit.rlim_max < wanted, err, STATUS_LIMIT,
-            "%" PRIu32 " connections need %llu open files and %llu are allowed "
-            "(ulimit -Hn): choose fewer",
+            "%" PRIu32
+            " connections need %llu open files, but %llu are allowed (ulimit -Hn): use fewer",
             connections, (unsigned long long)wanted, (unsigned long long)limit.rlim_max);
     limit.rlim_cur = wanted;
     return setrlimit(RLIMIT_NOFILE, &limit) == 0

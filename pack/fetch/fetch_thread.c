@@ -368,8 +368,7 @@ static void begin_allowed(struct fetch_entry *e, const struct url *u) {
         end_with(e, LEDGER_EXCLUDED, "robots", "the host's robots.txt forbids it");
         break;
     case SITES_UNREACHABLE:
-        end_with(e, LEDGER_FAILED, "robots-unreachable",
-                 "the host fails to answer for its robots.txt");
+        end_with(e, LEDGER_FAILED, "robots-unreachable", "the host's robots.txt cannot be read");
         break;
     case SITES_ASKED:
         break;

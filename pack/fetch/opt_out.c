@@ -33,7 +33,7 @@ static enum status add_line(struct opt_out *o, const char *text, struct error *e
     const bool is_url = strstr(text, "://") != NULL;
     char host[URL_HOST_BYTES + 16];
     FAIL_IF(!is_url && (strlen(text) >= URL_HOST_BYTES || strpbrk(text, "/@?# \t")), err,
-            STATUS_CORRUPT, "'%.80s' is no host, URL or hash", text);
+            STATUS_CORRUPT, "'%.80s' is not a host, URL or hash", text);
     if (!is_url) {
         strcpy(host, "http://");
         strcat(host, text[0] == '.' ? text + 1 : text);

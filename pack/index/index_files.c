@@ -117,11 +117,11 @@ static enum status check_directory(struct index_run *r, struct error *err) {
     }
     RETURN_IF(same, STATUS_OK);
     FAIL_IF(foreign && removed, err, STATUS_EXISTS,
-            "%s: a new index would bring removed samples back; take them out of the "
-            "tars, and move this file away",
+            "%s: a new index would restore removed samples; remove them from the tars, and move "
+            "this file away",
             path);
     FAIL_IF(!foreign, err, STATUS_EXISTS,
-            "%s: is of another dataset, which an index of tars does not replace%s%s", path,
+            "%s: belongs to another dataset, which an index of tars does not replace%s%s", path,
             why.text[0] != '\0' ? ": " : "", why.text);
     return o->overwrite
                ? STATUS_OK
@@ -139,7 +139,8 @@ static enum status prepare_remote(struct index_run *r, struct error *err) {
     TRY(path_join(journal, sizeof(journal), o->directory, INDEX_JOURNAL_NAME, err));
     TRY(o->fs->exists(o->fs->context, journal, &begun, err));
     FAIL_IF(begun && !o->resume && !o->overwrite, err, STATUS_EXISTS,
-            "%s: a pass was interrupted; --resume continues it, --overwrite starts again", journal);
+            "%s: an indexing run was interrupted; --resume continues it, --overwrite restarts it",
+            journal);
     if (o->resume && begun) {
         r->opt.overwrite = true; /* what that pass was to replace */
         return index_journal_take(r, err);

@@ -47,8 +47,8 @@ static enum status read_journal(struct byte_buffer *text,
     if (s == STATUS_OK && (text->size_bytes < head.size_bytes ||
                            memcmp(text->data, head.data, head.size_bytes) != 0)) {
         s = error_set(err, STATUS_MISMATCH,
-                      "%s: --resume requires the options and tars of the pass that it resumes; "
-                      "--overwrite starts again",
+                      "%s: --resume requires the same options and tars as the interrupted run; "
+                      "--overwrite restarts it",
                       path);
     }
     byte_buffer_fini(&head);

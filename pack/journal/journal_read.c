@@ -26,10 +26,10 @@ struct reading {
 };
 
 static enum status damaged(const struct reading *r, const char *what) {
-    return error_set(r->err, STATUS_CORRUPT,
-                     "%s: line %zu: %s is missing or wrong; the run cannot be resumed, --overwrite "
-                     "starts again",
-                     r->name, r->line, what);
+    return error_set(
+        r->err, STATUS_CORRUPT,
+        "%s: line %zu: %s is missing or wrong; the run cannot be resumed; --overwrite restarts it",
+        r->name, r->line, what);
 }
 
 bool pack_journal_unwrap(const uint8_t **json,
@@ -238,8 +238,8 @@ static enum status take_line(struct reading *r, const uint8_t *json, size_t json
 
 static enum status differs(struct error *err, const char *what, const char *was, const char *is) {
     return error_set(err, STATUS_MISMATCH,
-                     "--resume requires the options and sources of the run that it resumes: "
-                     "%.60s was %.120s, is %.120s",
+                     "--resume requires the same options and sources as the interrupted run: %.60s "
+                     "was %.120s, is %.120s",
                      what, was ? was : "not given", is ? is : "not given");
 }
 
@@ -306,8 +306,8 @@ compare_roots(const struct json_value *was, const struct json_value *is, struct 
     TRY(compare_settings(b, a, true, err));
     TRY(compare_sources(json_value_get(was, "sources"), json_value_get(is, "sources"), err));
     return error_set(err, STATUS_MISMATCH,
-                     "the append to be resumed was begun on another dataset; --append without "
-                     "--resume begins again");
+                     "the interrupted append was started on another dataset; --append without "
+                     "--resume restarts it");
 }
 
 static enum status compare_heads(const struct reading *r, const uint8_t *json, size_t json_bytes) {
@@ -450,8 +450,9 @@ enum status pack_journal_kind(struct pack_journal_kind *out,
             s = damaged(&r, "its head");
         } else if (version != PACK_JOURNAL_VERSION) {
             s = error_set(err, STATUS_VERSION,
-                          "%s: version %" PRIu64 ", this program resumes from version %d; the "
-                          "program that began the run resumes it, --overwrite starts again",
+                          "%s: version %" PRIu64
+                          ", this program resumes from version %d; resume it with the program that "
+                          "started it, or use --overwrite to restart it",
                           path, version, PACK_JOURNAL_VERSION);
         } else {
             strcpy(out->name, kind);

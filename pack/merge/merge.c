@@ -87,9 +87,10 @@ copy_file(struct merge *m, uint64_t size_bytes, const uint64_t *hash, struct err
     hasher_reset(m->hasher);
     enum status s = file_append(m->fs, draft.file, m->from, size_bytes, watch_copy, m, err);
     if (s == STATUS_OK && hash && hasher_value(m->hasher) != *hash) {
-        s = error_set(err, STATUS_CORRUPT,
-                      "%s: its hash is not the one in dataset.json; ccdump verify reports more",
-                      m->from);
+        s = error_set(
+            err, STATUS_CORRUPT,
+            "%s: its hash differs from the one in dataset.json; run ccdump verify for details",
+            m->from);
     }
     return file_draft_close(&draft, s, err);
 }
@@ -227,7 +228,7 @@ static enum status write_manifest(struct merge *m, struct error *err) {
         if (err) {
             size_t end = strlen(err->text);
             snprintf(err->text + end, sizeof(err->text) - end,
-                     "; the parts are not of one run, or --ids key met a repeated id");
+                     "; the parts are not from the same run, or --ids key found a repeated id");
             err->status = STATUS_MISMATCH;
         }
         return STATUS_MISMATCH;

@@ -41,7 +41,8 @@ static enum status set_number(struct merge_part *part, const char *text, struct 
     if (text && pack_parse_part(&part->number, text, &ignored) == STATUS_OK) {
         return STATUS_OK;
     }
-    return set_no_part(part, "is no part of a dataset; ccpack --part K/N makes parts", err);
+    return set_no_part(part, "is not a part of a dataset; parts are made by ccpack --part K/N",
+                       err);
 }
 
 /* A directory without dataset.json. */
@@ -95,7 +96,7 @@ static enum status differ(const struct merge_part *a,
                           const char *of_b,
                           struct error *err) {
     return error_set(
-        err, STATUS_MISMATCH, "%.80s and %.80s are of different runs: %.60s is %.60s and %.60s",
+        err, STATUS_MISMATCH, "%.80s and %.80s are from different runs: %.60s is %.60s and %.60s",
         a->directory, b->directory, what, of_a ? of_a : "not given", of_b ? of_b : "not given");
 }
 
@@ -137,8 +138,8 @@ compare_parts(const struct merge_part *a, const struct merge_part *b, struct err
         const char *q = i < y->source_count ? y->sources[i].name : NULL;
         RETURN_IF(!p || !q || strcmp(p, q) != 0, differ(a, b, "a source", p, q, err));
         FAIL_IF(!is_same_source(&x->sources[i], &y->sources[i]), err, STATUS_MISMATCH,
-                "%.80s and %.80s are of different runs: source '%.80s' was another "
-                "one, or has changed in between",
+                "%.80s and %.80s are from different runs: source '%.80s' differs or has changed in "
+                "between",
                 a->directory, b->directory, p);
     }
     for (size_t i = 0; i < x->class_count || i < y->class_count; i++) {
@@ -243,7 +244,7 @@ static enum status check_counts(const struct check *c, struct error *err) {
         const struct merge_part *p = &c->parts[i];
         FAIL_IF(p->number.count != c->count, err, STATUS_MISMATCH,
                 "%.150s is part %" PRIu32 "/%" PRIu32 " and %.150s part %" PRIu32 "/%" PRIu32
-                ": they are of different runs",
+                ": they are from different runs",
                 first->directory, first->number.number, c->count, p->directory, p->number.number,
                 p->number.count);
     }
@@ -296,7 +297,7 @@ enum status merge_read_parts(struct merge *m, struct error *err) {
     for (size_t i = 0; i < count; i++) {
         m->parts[i].directory = m->opt->parts[i];
         FAIL_IF(pack_directory_is_same(m->opt->parts[i], m->opt->directory), err, STATUS_USAGE,
-                "%s: is a part and cannot be the result too", m->opt->directory);
+                "%s: is a part and cannot also be the result", m->opt->directory);
         TRY(read_part(m, &m->parts[i], err));
         m->done.total_shards += m->parts[i].manifest.shard_count;
     }

@@ -173,7 +173,7 @@ static enum status rewrite(struct compact *c,
     size_t prefix_bytes = 0;
     uint32_t number = 0;
     FAIL_IF(!split_name(old->name, &prefix_bytes, &number) || c->next_number > MAX_NUMBER, err,
-            STATUS_LIMIT, "%s: no shard can be named after it", old->name);
+            STATUS_LIMIT, "%s: no further shard name is available", old->name);
     memcpy(prefix, old->name, prefix_bytes);
     prefix[prefix_bytes] = '\0';
     TRY(shard_writer_open(&w, c->fs, c->o->directory, prefix, c->next_number, c->old.container,
@@ -375,8 +375,7 @@ static enum status publish(struct compact *c, struct error *err) {
     TRY(dataset_fingerprint_of(&fingerprint, m, c->o->directory, c->fs, err));
     FAIL_IF(fingerprint != m->fingerprint, err, STATUS_CORRUPT,
             "%s: the rewritten shards have the fingerprint %016" PRIx64 ", not %016" PRIx64
-            "; the dataset is as it was, ccdump verify finds the "
-            "fault",
+            "; the dataset has not changed; run ccdump verify to find the fault",
             c->o->directory, fingerprint, m->fingerprint);
     return pack_remove_publish(m, fingerprint, c->o, err);
 }
@@ -403,8 +402,8 @@ static enum status compact_all(struct compact *c, struct error *err) {
     c->out->samples = m->samples;
     if (m->removed.samples > 0) {
         FAIL_IF(m->container == SHARD_CONTAINER_TAR_FOREIGN, err, STATUS_UNSUPPORTED,
-                "%s: its tars are other programs', and are never written to: ccpack -o "
-                "DIR packs them without what is to be removed",
+                "%s: its tars belong to other programs and are never written to; use ccpack -o DIR "
+                "to pack them without the removed samples",
                 c->o->directory);
         prepare(c);
         TRY(shard_frame_builder_create(&c->builder, m->container, c->level, err));

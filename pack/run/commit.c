@@ -188,8 +188,8 @@ too_many(const struct pack_options *o, const struct pack_summary *s, struct erro
     bool example = nothing && !is_wrong_folder(s); /* else the hint has one */
     return error_set(
         err, STATUS_CORRUPT,
-        "%" PRIu64 " of %" PRIu64 " rows are bad, more than --max-bad %s allows (most of "
-        "them %s); %s%s%s%s",
+        "%" PRIu64 " of %" PRIu64
+        " rows are unusable, more than --max-bad %s allows (most of them %s); %s%s%s%s",
         bad_rows(s), s->rows, allowed, commonest(s), nothing ? "nothing was packed" : list,
         example ? "; the first is " : "", example ? s->reject_example : "", hint(why, o, s));
 }
@@ -288,8 +288,8 @@ static enum status check_shard_count(const struct pack_commit *c, struct error *
         return STATUS_OK;
     }
     return error_set(err, STATUS_LIMIT,
-                     "the run would make about %.0f shards, and a dataset has at most %d: choose a "
-                     "larger --shard-samples or --shard-size and start again",
+                     "the run would write about %.0f shards, the limit is %d: use a larger "
+                     "--shard-samples or --shard-size and start again",
                      expected, MANIFEST_MAX_SHARDS);
 }
 
@@ -373,7 +373,7 @@ check_id(struct pack_commit *c, const struct pack_item *item, struct error *err)
         return hash_map_put(c->ids, item->id, (uint64_t)item->source << ROW_BITS | row, err);
     }
     c->summary->resume_with = "";
-    char place[200] = "a sample packed before has or had it";
+    char place[200] = "an earlier sample has or had it";
     if (first != SEEN_BEFORE) {
         snprintf(place, sizeof(place), "%.120s: row %" PRIu64 " has it",
                  c->opt->sources[first >> ROW_BITS], first & ((UINT64_C(1) << ROW_BITS) - 1));
@@ -546,7 +546,7 @@ static enum status remove_journal(struct pack_commit *c, struct error *err) {
 
 static enum status no_sample(struct pack_commit *c, struct error *err) {
     const struct pack_summary *s = c->summary;
-    FAIL_IF(s->rows == 0, err, STATUS_CORRUPT, "the sources hold no images: nothing to pack");
+    FAIL_IF(s->rows == 0, err, STATUS_CORRUPT, "the sources contain no images: nothing to pack");
     char why[320];
     bool example = s->reject_example[0] != '\0' && !is_wrong_folder(s);
     return error_set(err, STATUS_CORRUPT,

@@ -32,8 +32,7 @@ static bool is_partial(const struct manifest *m) {
 
 static enum status unfinished_writer(const struct pack_plan *p, struct error *err) {
     return error_set(err, STATUS_EXISTS,
-                     "%s: holds shards that a program began to write and did not finish; "
-                     "--overwrite replaces them",
+                     "%s: contains shards of an unfinished program; --overwrite replaces them",
                      p->opt->directory);
 }
 
@@ -74,7 +73,7 @@ check_tars(const struct pack_plan *p, const struct pack_contents *c, struct erro
         return STATUS_OK;
     }
     return error_set(err, STATUS_EXISTS,
-                     "%s/%.80s: has the name of a shard, but is of no dataset that ccpack made; "
+                     "%s/%.80s: has the name of a shard, but belongs to no dataset made by ccpack; "
                      "move it away, or pack into another directory",
                      p->opt->directory, c->tar);
 }
@@ -237,18 +236,17 @@ static enum status plan_finished(struct pack_plan *p, struct manifest *old, stru
     size_t differs = 0;
     bool same = false;
     FAIL_IF(is_partial(old), err, STATUS_EXISTS,
-            "%s: is a partial dataset without a journal to resume from; --overwrite "
-            "starts again",
+            "%s: is a partial dataset without a journal to resume from; --overwrite restarts it",
             p->opt->directory);
     TRY(ends_with_sources(&same, p, old, &differs, err));
     const char *first = p->opt->sources[differs];
     FAIL_IF(old->source_count != p->opt->source_count, err, STATUS_MISMATCH,
-            "%s: the dataset is of %zu source%s, not of these %zu; the first that "
+            "%s: the dataset was made from %zu source%s, not from these %zu; the first that "
             "differs is %.80s",
             p->opt->directory, old->source_count, old->source_count == 1 ? "" : "s",
             p->opt->source_count, first);
     FAIL_IF(!same, err, STATUS_MISMATCH,
-            "%s: the dataset is finished, and not of %.80s: its source number %zu has "
+            "%s: the dataset is complete, and was not made from %.80s: its source number %zu has "
             "another name or content; --append adds this one, --overwrite replaces the dataset",
             p->opt->directory, first, differs + 1);
     TRY(compare_stored(p, old, err));
@@ -266,7 +264,7 @@ static enum status check_shards(const struct pack_plan *p, struct error *err) {
         TRY(file_size(p->opt->fs, &size_bytes, path, err));
         FAIL_IF(size_bytes != shard->size_bytes, err, STATUS_CORRUPT,
                 "%s: has %" PRIu64 " bytes, the journal says %" PRIu64
-                "; it cannot be resumed, --overwrite starts again",
+                "; it cannot be resumed; --overwrite restarts it",
                 path, size_bytes, shard->size_bytes);
     }
     return STATUS_OK;
@@ -281,8 +279,8 @@ static enum status check_sources(struct pack_plan *p, struct error *err) {
         TRY(pack_identity_sample(&is, p->opt->sources[i], err));
         FAIL_IF(was->bytes != is.bytes || was->sample_hash != is.sample_hash, err, STATUS_MISMATCH,
                 "%s: is not the source that was packed: its %" PRIu64
-                " bytes differ from the packed ones; --resume requires the same "
-                "source, --overwrite starts again",
+                " bytes differ from the packed ones; --resume requires the same source; "
+                "--overwrite restarts it",
                 p->opt->sources[i], is.bytes);
     }
     return STATUS_OK;
@@ -311,7 +309,7 @@ static enum status plan_resume(struct pack_plan *p,
     TRY(pack_journal_kind(&kind, o->fs, o->directory, err));
     RETURN_IF(strcmp(kind.name, PACK_JOURNAL_WRITE) == 0, unfinished_writer(p, err));
     FAIL_IF(strcmp(kind.name, "pack") != 0, err, STATUS_MISMATCH,
-            "%s: holds %s that did not end; %s resumes it", o->directory,
+            "%s: contains %s that did not finish; %s resumes it", o->directory,
             strcmp(kind.name, "merge") == 0 ? "a merge" : "an append",
             strcmp(kind.name, "merge") == 0 ? "ccpack merge" : "--append --resume");
     TRY(manifest_init(&p->manifest, o->container, o->created_by, err));
@@ -365,9 +363,9 @@ static enum status check_appendable(const struct pack_plan *p,
     const char *directory = p->opt->directory;
     if (!c->dataset) {
         const char *what =
-            p->opt->fetch ? "dataset whose holes --retry could fill" : "dataset to append to";
-        const char *help = c->journal      ? "; --resume alone continues the run that began one"
-                           : p->opt->fetch ? "; without --retry the whole list is fetched"
+            p->opt->fetch ? "dataset whose gaps --retry could fill" : "dataset to append to";
+        const char *help = c->journal ? "; use --resume alone to continue the run that started one"
+                           : p->opt->fetch ? "; omit --retry to fetch the whole list"
                                            : "";
         return error_set(err, STATUS_NOTFOUND, "%s: holds no %s%s", directory, what, help);
     }
@@ -488,8 +486,8 @@ static enum status skip_rows(struct pack_plan *p, struct error *err) {
         uint64_t piece = left < ROWS_AT_A_TIME ? left : ROWS_AT_A_TIME;
         enum status s = source_skip(p->opened, piece, &skipped, err);
         FAIL_IF(s == STATUS_END, err, STATUS_MISMATCH,
-                "%s: has %" PRIu64 " rows, fewer than when they were packed: it is not "
-                "the same source",
+                "%s: has %" PRIu64
+                " rows, fewer than when it was packed: it is not the same source",
                 name, source_rows_read(p->opened));
         TRY(s);
         left -= skipped;
@@ -501,8 +499,9 @@ static enum status skip_rows(struct pack_plan *p, struct error *err) {
         source_position(p->opened, &position, &size_bytes);
         return error_set(err, STATUS_MISMATCH,
                          "%s: is not the source that was packed: its first %" PRIu64
-                         " rows, up to byte %" PRIu64 ", differ from the packed ones; --resume "
-                         "requires the same source, --overwrite starts again",
+                         " rows, up to byte %" PRIu64
+                         ", differ from the packed ones; --resume requires the same source; "
+                         "--overwrite restarts it",
                          name, p->point.row, position);
     }
     return STATUS_OK;

@@ -251,7 +251,7 @@ enum status pack_directory_make_locked(struct file **lock,
     byte_buffer_init(&names, 0);
     enum status s = fs->list(fs->context, directory, &names, err);
     if (s == STATUS_OK && names.size_bytes > 0) {
-        s = error_set(err, STATUS_EXISTS, "%s: another run has just started or ended in it",
+        s = error_set(err, STATUS_EXISTS, "%s: another run has just started or finished in it",
                       directory);
     }
     byte_buffer_fini(&names);

@@ -116,7 +116,7 @@ static enum status refuse(const struct pack_plan *p,
                           const char *rest,
                           struct error *err) {
     return error_set(err, STATUS_MISMATCH,
-                     "%.120s: the dataset has the rows of this source already, from '%.60s'; "
+                     "%.120s: the dataset already contains the rows of this source, from '%.60s'; "
                      "--allow-duplicates %s",
                      p->opt->sources[index], name, rest);
 }
@@ -134,7 +134,7 @@ enum status pack_identity_check_names(const struct pack_plan *p, struct error *e
                 (all[i].st_nlink > 0 && all[i].st_dev == all[k].st_dev &&
                  all[i].st_ino == all[k].st_ino)) {
                 s = error_set(err, STATUS_MISMATCH,
-                              "%.120s is the same source as %.120s; name it once, or pack it twice "
+                              "%.120s is the same source as %.120s; pass it once, or pack it twice "
                               "with --allow-duplicates",
                               paths[i], paths[k]);
             }

@@ -49,7 +49,7 @@ look_at_journal(struct pack_output *o, const struct pack_contents *c, struct err
         TRY(pack_journal_has_head(&equal, o->fs, o->directory, &o->head.out, err));
         if (!equal && !o->overwrite) {
             char what[80];
-            snprintf(what, sizeof(what), "holds the beginning of another %s", o->kind);
+            snprintf(what, sizeof(what), "contains the beginning of another %s", o->kind);
             return refuse(o, what, err);
         }
     }
@@ -102,8 +102,8 @@ enum status pack_output_look(struct pack_output *o,
     RETURN_IF(!o->overwrite && taken,
               refuse(o, c.dataset ? "holds a dataset already" : "is not empty", err));
     FAIL_IF(c.tar && o->container == SHARD_CONTAINER_TAR, err, STATUS_EXISTS,
-            "%s/%.80s: has the name of a shard, but is of no dataset that ccpack "
-            "made; move it away, or %s into another directory",
+            "%s/%.80s: has the name of a shard, but belongs to no dataset made by ccpack; move it "
+            "away, or %s into another directory",
             o->directory, c.tar, o->kind);
     return STATUS_OK;
 }

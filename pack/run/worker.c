@@ -202,7 +202,7 @@ static enum status decode(struct pack_worker *w,
         bytes = resize_memory_bytes(bytes, width_px, height_px);
     }
     FAIL_IF(bytes > PACK_IMAGE_MEMORY_BYTES, err, STATUS_LIMIT,
-            "takes %" PRIu64 " MiB to %s, the limit is %d MiB", bytes >> 20,
+            "needs %" PRIu64 " MiB to %s, the limit is %d MiB", bytes >> 20,
             resizes ? "resize" : "decode", PACK_IMAGE_MEMORY_BYTES >> 20);
     bool gated = bytes > SMALL_BYTES;
     if (gated) {

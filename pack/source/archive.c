@@ -503,8 +503,8 @@ static enum status read_rest(struct source_archive *a, bool *more, struct error 
 static void note_end(struct source_archive *a, bool has_ended, bool more) {
     if (has_ended && more) {
         snprintf(a->note, sizeof(a->note),
-                 "%.120s: what follows the end mark after its %" PRIu64
-                 " members was not read; ccpack -o DIR reads another tar there",
+                 "%.120s: data after the end mark, which follows %" PRIu64
+                 " members, was not read; ccpack -o DIR reads another tar there",
                  a->path, a->members);
     }
     if (!has_ended) {
@@ -565,8 +565,8 @@ enum status source_archive_next(struct source_archive *a, struct error *err) {
         }
         a->member.offset_bytes = a->has_ended ? a->end_bytes : a->before_bytes + begin;
         snprintf(a->note, sizeof(a->note),
-                 "%.120s: what follows the end of the tar, after its %" PRIu64
-                 " members, is no tar and was not read",
+                 "%.120s: the data after the end of the tar, which has %" PRIu64
+                 " members, is not a tar and was not read",
                  a->path, a->members);
         return STATUS_END;
     }

@@ -164,7 +164,7 @@ static enum status open_file(struct source_cifar *c, struct error *err) {
     const struct form *form = form_of(c->path, c->blocks.size_bytes);
     FAIL_IF(!form || (c->form && c->form != form), err, STATUS_CORRUPT,
             "%s: not a CIFAR binary%s: its %" PRIu64
-            " bytes are no records of 3073 bytes that begin with a label below 10, nor "
+            " bytes are not records of 3073 bytes that begin with a label below 10, nor "
             "of 3074 bytes that begin with two, below 20 and 100, nor, in a file of STL-10 named "
             "*_X.bin, of 27648",
             c->path, form ? " of the same kind as the one before" : "", c->blocks.size_bytes);

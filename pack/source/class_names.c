@@ -148,8 +148,8 @@ enum status source_row_set_class_id(struct source_row *row,
     const unsigned long id = digits[0] >= '0' && digits[0] <= '9' ? strtoul(digits, &end, 10) : 0;
     if (!end || end[strspn(end, " \t\r\n")] != '\0' || id >= count) {
         source_row_reject(row, REASON_ROW_BAD,
-                          "its .cls is '%.32s', which is none of the %zu lines of classnames.txt, "
-                          "from 0",
+                          "its .cls is '%.32s', which is not a line number of classnames.txt "
+                          "(0-based, %zu lines)",
                           digits, count);
         return STATUS_OK;
     }

@@ -329,7 +329,7 @@ static enum status add_caption(struct source_folders *f,
         source_row_reject_outside(row, &f->base, f->path);
     } else if (s != STATUS_NOMEM && (required || s != STATUS_NOTFOUND)) {
         source_row_reject(row, s == STATUS_LIMIT ? REASON_CAPTION_LIMIT : REASON_CAPTION_MISSING,
-                          "%.200s", s == STATUS_NOTFOUND ? "no .txt beside it" : why.text);
+                          "%.200s", s == STATUS_NOTFOUND ? "no .txt next to it" : why.text);
     }
     byte_buffer_fini(&text);
     return s == STATUS_NOMEM ? error_set(err, s, "%s", why.text) : STATUS_OK;
@@ -366,8 +366,8 @@ add_texts(struct source_folders *f, struct source_row *row, const char *name, st
     if (!is_class && class_file < l->list.count &&
         find_beside(l, name, n, ".txt") == l->list.count) {
         source_row_reject(row, REASON_CAPTION_MISSING,
-                          "no .txt beside it, and its .cls needs classnames.txt in the source's "
-                          "folder or in the one above");
+                          "no .txt next to it, and its .cls needs classnames.txt in the source's "
+                          "folder or in the parent folder");
     }
     TRY(add_caption(f, row, name, !is_class, err));
     if (is_class) {
@@ -423,7 +423,7 @@ take_file(struct source_folders *f, struct source_row *row, const char *name, st
     const char *key = f->path + f->root_bytes;
     source_row_set_key(row, key, strlen(key) - (strlen(name) - stem_bytes(name)));
     if (!is_image) {
-        source_row_reject(row, REASON_IMAGE_MISSING, "no image beside '%.160s'", name);
+        source_row_reject(row, REASON_IMAGE_MISSING, "no image next to '%.160s'", name);
         return STATUS_OK;
     }
     strcpy(row->path, f->path);
@@ -581,9 +581,9 @@ folders_open(struct source *s, const struct source_options *opt, struct error *e
     f->root_bytes = size_bytes;
     TRY(drop_empty_classes(f, err));
     FAIL_IF(f->classes.count == 0, err, STATUS_CORRUPT,
-            "%s: neither a folder of class folders (each class is a folder in it), nor "
-            "one of images NAME.jpg with NAME.txt beside them, nor an imagefolder "
-            "with metadata.jsonl; name tars, tables and JSON files one by one",
+            "%s: neither a folder of class folders (each class is a folder in it), nor one of "
+            "images NAME.jpg with NAME.txt, nor an imagefolder with metadata.jsonl; pass tars, "
+            "tables and JSON files one by one",
             s->path);
     for (size_t i = 0; i < f->classes.count; i++) {
         TRY(source_check_class(s->path, f->classes.names[i], f->classes.count, err));

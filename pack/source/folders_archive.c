@@ -157,7 +157,7 @@ static void drop_hidden(struct source_names *folders) {
 static enum status find_classes(struct folders_archive *f, struct error *err) {
     const char *path = f->base.path;
     FAIL_IF(f->folders.count == 0, err, STATUS_CORRUPT,
-            "%s: no image in it is in a folder, and folders are the classes", path);
+            "%s: no image in it is in a folder, but the folders are the classes", path);
     drop_hidden(&f->folders);
     f->prefix_bytes = find_prefix(&f->folders);
     const char *last = NULL;
@@ -233,9 +233,9 @@ folders_archive_open(struct source *s, const struct source_options *opt, struct 
     byte_buffer_init(&f->scratch, SOURCE_MAX_IMAGE_BYTES);
     source_names_init(&f->folders);
     source_names_init(&f->classes);
-    FAIL_IF(strcmp(s->path, "-") == 0, err, STATUS_USAGE,
-            "class folders in a tar are read twice, which standard input cannot be: "
-            "name the file");
+    FAIL_IF(
+        strcmp(s->path, "-") == 0, err, STATUS_USAGE,
+        "class folders in a tar are read twice, so standard input is impossible: pass the file");
     TRY(open_archive(f, opt, err));
     TRY(list_folders(f, err));
     TRY(find_classes(f, err));

@@ -50,10 +50,10 @@ static enum status imagefolder_find(char path[PATH_MAX_BYTES],
                                     const char *folder,
                                     struct error *err) {
     size_t i = find_table(path, folder);
-    FAIL_IF(i == TABLE_COUNT && find_split(path, folder), err, STATUS_CORRUPT,
-            "%.100s: its folders are imagefolders, one for each split: name those to "
-            "pack, such as %.100s",
-            folder, path);
+    FAIL_IF(
+        i == TABLE_COUNT && find_split(path, folder), err, STATUS_CORRUPT,
+        "%.100s: its folders are imagefolders, one per split: pass those to pack, such as %.100s",
+        folder, path);
     FAIL_IF(i == TABLE_COUNT, err, STATUS_CORRUPT,
             "%s: not an imagefolder: a folder with metadata.jsonl or metadata.csv is "
             "required",

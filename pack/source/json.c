@@ -91,7 +91,7 @@ static enum status take_end(struct source_json *j, struct error *err) {
     enum status s = next_byte(j, &c, err);
     TRY(s);
     j->at_end = true;
-    return s == STATUS_END ? s : wrong(j, "the list is followed by something else", err);
+    return s == STATUS_END ? s : wrong(j, "there is more data after the list", err);
 }
 
 /* Moves to the next element. Returns OK, END, CORRUPT or IO. */
@@ -259,8 +259,8 @@ check_first(struct source_json *j, const struct source_options *opt, struct erro
     }
     FAIL_IF(s == STATUS_NOMEM, err, s, "%s", why.text);
     FAIL_IF(!known, err, STATUS_CORRUPT,
-            "%s: objects with '%s' (a path) and '%s' are expected, but the first "
-            "element is none; --image-column and --caption-column name other members",
+            "%s: expected objects with '%s' (a path) and '%s', but the first element has none; set "
+            "other fields with --image-column and --caption-column",
             j->base.path, j->image_member, j->caption_member);
     return STATUS_OK;
 }

@@ -157,9 +157,9 @@ static enum status check_splits(const struct source_karpathy *k, struct error *e
     const char *p = k->split;
     for (size_t i = 0; *p != '\0' && i < 64; i++) {
         size_t n = strcspn(p, ",");
-        FAIL_IF(!splits.has[i], err, STATUS_USAGE, "%s: no image is of split '%.*s': there are %s",
-                k->base.path, n < 40 ? (int)n : 40, p,
-                splits.found[0] ? splits.found : "none at all");
+        FAIL_IF(!splits.has[i], err, STATUS_USAGE,
+                "%s: no image of split '%.*s'; the splits are %s", k->base.path,
+                n < 40 ? (int)n : 40, p, splits.found[0] ? splits.found : "none");
         p += n + (p[n] == ',');
     }
     return STATUS_OK;

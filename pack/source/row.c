@@ -355,8 +355,9 @@ bool source_leads_outside(struct source *s, const char *path) {
 }
 
 void source_row_reject_outside(struct source_row *r, const struct source *s, const char *path) {
-    source_row_reject(r, REASON_OUTSIDE, "%.120s: leads out of %.60s; --follow-links reads it",
-                      path, s->images);
+    source_row_reject(r, REASON_OUTSIDE,
+                      "%.120s: leads out of %.60s; to read it, add --follow-links", path,
+                      s->images);
 }
 
 bool source_is_image_extension(const char *text, size_t size_bytes) {

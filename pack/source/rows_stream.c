@@ -125,7 +125,7 @@ static enum status ended_early(struct rows_stream *s, struct error *err) {
     const char *line = strrchr(text, '\n');
     line = line ? line + 1 : text;
     FAIL_IF(WIFSIGNALED(state), err, STATUS_CORRUPT,
-            "%.200s: %sthe process that reads it ended by signal %d%s%.120s", s->path, where,
+            "%.200s: %sthe process that reads it was killed by signal %d%s%.120s", s->path, where,
             WTERMSIG(state), n > 0 ? ": " : "", line);
     return error_set(err, STATUS_CORRUPT, "%.200s: %s%.200s", s->path, where,
                      n > 0 ? line : "its reader ended early");
@@ -219,7 +219,7 @@ read_buffers(struct rows_stream *s, uint32_t rows, size_t where[3], struct error
     where[2] = b->size_bytes + fixed;
     for (size_t i = 0; i < rows; i++) {
         if (load_u32(offsets + 4 * i) > load_u32(offsets + 4 * (i + 1))) {
-            return wrong(s, "values that end before they begin", err);
+            return wrong(s, "values that end before they start", err);
         }
     }
     const size_t data = load_u32(offsets + 4 * (size_t)rows) - load_u32(offsets);

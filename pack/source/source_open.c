@@ -137,8 +137,8 @@ check_encoding(const char *path, const uint8_t *data, size_t size_bytes, struct 
                                            : NULL;
     }
     FAIL_IF(name, err, STATUS_CORRUPT,
-            "%.200s: text in %s, by its bytes from 0 on; only UTF-8 is read: iconv -f %s -t UTF-8 "
-            "FILE >NEW converts it",
+            "%.200s: its first bytes are text in %s; only UTF-8 is read; convert it: iconv -f %s "
+            "-t UTF-8 FILE >NEW",
             path, name, name);
     return STATUS_OK;
 }
@@ -151,11 +151,10 @@ static enum status check_nul(const struct source_head *h, struct error *err) {
     for (size_t i = 0; i < before; i++) {
         text = text && (h->data[i] >= ' ' || source_is_space((char)h->data[i]));
     }
-    FAIL_IF(
-        text, err, STATUS_CORRUPT,
-        "%.200s: a NUL at byte %zu, so it is no text: tr -d '\\000' <FILE >NEW removes every NUL, "
-        "if they are a mistake",
-        h->path, before);
+    FAIL_IF(text, err, STATUS_CORRUPT,
+            "%.200s: a NUL at byte %zu, so it is not text; if NULs are a mistake, remove them: tr "
+            "-d '\\000' <FILE >NEW",
+            h->path, before);
     return STATUS_OK;
 }
 
@@ -172,16 +171,15 @@ ask_kinds(enum source_kind *out, const struct source_head *h, struct error *err)
         TRY(check_nul(h, err));
     }
     return error_set(err, STATUS_CORRUPT,
-                     "%s: neither tar or zip (plain, .gz, .zst) nor TSV, CSV, JSON, Parquet or a "
-                     "CIFAR binary; --from names its kind",
+                     "%s: neither a tar or zip (plain, .gz, .zst) nor TSV, CSV, JSON, Parquet or a "
+                     "CIFAR binary; set its kind with --from",
                      h->path);
 }
 
 static enum status judge_head(enum source_kind *out, struct source_head *h, struct error *err) {
     FAIL_IF(h->size_bytes == 0, err, STATUS_CORRUPT, "%s: the file is empty", h->path);
     FAIL_IF(image_format_of(h->data, h->size_bytes) != IMAGE_FORMAT_UNKNOWN, err, STATUS_CORRUPT,
-            "%s: a single image; name its tar, its table or the parent of its class "
-            "folder",
+            "%s: a single image; pass its tar, its table or the parent of its class folder",
             h->path);
     find_text(h);
     return ask_kinds(out, h, err);
@@ -219,8 +217,8 @@ enum status source_kind_of(enum source_kind *out, const char *path, struct error
         const struct source_head h = {.path = path, .is_folder = true};
         return ask_kinds(out, &h, err);
     }
-    FAIL_IF(!S_ISREG(info.st_mode), err, STATUS_CORRUPT, "%s: is not a file; a tar can come as '-'",
-            path);
+    FAIL_IF(!S_ISREG(info.st_mode), err, STATUS_CORRUPT,
+            "%s: is not a file; pass a tar on standard input as '-'", path);
     return judge_file(out, path, err);
 }
 
@@ -267,7 +265,7 @@ static enum status check_options(const char *path,
         {"keep-columns", opt->keep_columns, SOURCE_HAS_KEEP},
     };
     FAIL_IF(opt->urls && (source_types[kind]->options & SOURCE_HAS_URLS) == 0, err, STATUS_USAGE,
-            "%s: a source of kind %s is no list of URLs: it must be a TSV, a CSV or Parquet", path,
+            "%s: a source of kind %s is not a list of URLs: pass a TSV, CSV or Parquet file", path,
             source_kind_names[kind]);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         FAIL_IF(all[i].value && (source_types[kind]->options & all[i].bit) == 0, err, STATUS_USAGE,

@@ -59,7 +59,7 @@ enum status table_record(struct source_table *t,
     if (t->too_long || t->unclosed) {
         source_row_reject(row, REASON_ROW_BAD,
                           t->too_long ? "line %" PRIu64 " has more than %d bytes"
-                                      : "line %" PRIu64 ": a quote opens a cell and none closes it",
+                                      : "line %" PRIu64 ": a quoted field is not closed",
                           t->line, SOURCE_MAX_LINE_BYTES);
         return STATUS_OK;
     }

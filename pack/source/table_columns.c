@@ -136,7 +136,7 @@ static enum status find_asked(const struct source_table *t,
     }
     size_t number = number_of(option);
     FAIL_IF(number > count || number > TABLE_MAX_COLUMNS, err, STATUS_USAGE,
-            "%s: there is no column %zu: it has %zu", t->base.path, number, count);
+            "%s: there is no column %zu: the table has %zu", t->base.path, number, count);
     if (number > 0) {
         *out = number - 1;
         return STATUS_OK;
@@ -152,8 +152,8 @@ static enum status find_asked(const struct source_table *t,
         int shown = name.size_bytes < 40 ? (int)name.size_bytes : 40;
         snprintf(names + at, sizeof(names) - at, "%s%.*s", i > 0 ? ", " : "", shown, name.data);
     }
-    return error_set(err, STATUS_USAGE, "%s: no column is named '%s': they are %s", t->base.path,
-                     option, names);
+    return error_set(err, STATUS_USAGE, "%s: no column is named '%s'; the columns are %s",
+                     t->base.path, option, names);
 }
 
 /* The columns that --caption-column chooses. Returns OK or USAGE. */
@@ -305,10 +305,11 @@ by_option(struct source_table *t, const struct source_options *opt, struct error
         p++;
     }
     enum status s = by_names(t, cells, count, opt, err);
-    FAIL_IF(s == STATUS_END, err, STATUS_USAGE,
-            "%s: --columns %.80s names no %s column; --caption-column and --%s-column choose them",
-            t->base.path, opt->columns, t->path_column == NO_COLUMN ? "path" : "caption",
-            t->base.urls ? "url" : "image");
+    FAIL_IF(
+        s == STATUS_END, err, STATUS_USAGE,
+        "%s: --columns %.80s contains no %s column; set them with --caption-column and --%s-column",
+        t->base.path, opt->columns, t->path_column == NO_COLUMN ? "path" : "caption",
+        t->base.urls ? "url" : "image");
     return s;
 }
 
@@ -360,17 +361,17 @@ static size_t winner(const unsigned *votes, size_t columns) {
 
 static enum status cannot_tell(const struct source_table *t, struct error *err) {
     const char other[] = {'\'', t->delimiter, '\'', '\0'};
-    return error_set(err, STATUS_CORRUPT,
-                     "%s: cannot tell the captions from the %s: it must have two columns "
-                     "separated by %s, or a header line with 'caption' and '%s', or use "
-                     "--caption-column and --%s-column%s%.60s%s",
-                     t->base.path, t->base.urls ? "URLs" : "paths",
-                     t->delimiter == ','    ? "a comma"
-                     : t->delimiter == '\t' ? "a TAB"
-                                            : other,
-                     t->base.urls ? "url" : "path", t->base.urls ? "url" : "image",
-                     t->base.urls ? "" : " (paths are relative to ",
-                     t->base.urls ? "" : t->base.images, t->base.urls ? "" : ")");
+    return error_set(
+        err, STATUS_CORRUPT,
+        "%s: cannot tell the captions from the %s: it must have two columns separated by %s, or a "
+        "header row with 'caption' and '%s'; or set --caption-column and --%s-column%s%.60s%s",
+        t->base.path, t->base.urls ? "URLs" : "paths",
+        t->delimiter == ','    ? "a comma"
+        : t->delimiter == '\t' ? "a TAB"
+                               : other,
+        t->base.urls ? "url" : "path", t->base.urls ? "url" : "image",
+        t->base.urls ? "" : " (paths are relative to ", t->base.urls ? "" : t->base.images,
+        t->base.urls ? "" : ")");
 }
 
 /* The column whose cells look like what the table lists. Returns OK, or CORRUPT for URLs where
@@ -383,14 +384,15 @@ elect_path(const struct source_table *t, size_t *out, const struct votes *v, str
         *out = has_urls ? urls : NO_COLUMN;
         return has_urls ? STATUS_OK
                         : error_set(err, STATUS_CORRUPT,
-                                    "%s: no column of its first lines holds URLs that begin with "
-                                    "http:// or https://; --url-column chooses one",
+                                    "%s: no column of its first lines contains URLs that begin "
+                                    "with http:// or https://; set it with --url-column",
                                     t->base.path);
     }
     *out = winner(v->named, v->columns);
     *out = *out < NO_COLUMN ? *out : winner(v->there, v->columns);
     FAIL_IF(has_urls && (*out == NO_COLUMN || v->named[*out] + v->there[*out] == 0), err,
-            STATUS_CORRUPT, "%s: holds URLs, not files: 'ccpack fetch' downloads and packs them",
+            STATUS_CORRUPT,
+            "%s: contains URLs, not files; download and pack them with 'ccpack fetch'",
             t->base.path);
     return STATUS_OK;
 }
@@ -414,7 +416,7 @@ static enum status by_votes(struct source_table *t,
 static enum status names_do_not_tell(const struct source_table *t, struct error *err) {
     const int which = t->path_column < NO_COLUMN ? 0 : t->base.urls ? 1 : 2;
     return error_set(err, STATUS_CORRUPT,
-                     "%s: has no column with a usual name for %s; --%s-column chooses it",
+                     "%s: has no column with a usual name for %s; set it with --%s-column",
                      t->base.path, (const char *[]){"captions", "URLs", "paths"}[which],
                      (const char *[]){"caption", "url", "image"}[which]);
 }

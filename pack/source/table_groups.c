@@ -85,9 +85,8 @@ static void reject_extra(struct source_row *record) {
                       SOURCE_MAX_CAPTIONS, SOURCE_MAX_TEXT_BYTES);
 }
 
-static const char other_metadata[] =
-    "the metadata of the first of several records of an image is kept, not that of the others; "
-    "--keep-columns chooses columns";
+static const char other_metadata[] = "of several records of an image, only the metadata of the "
+                                     "first is kept; --keep-columns selects columns";
 
 /* ---- adjacent records ---- */
 

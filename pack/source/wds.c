@@ -353,8 +353,8 @@ reject_link(const struct source_wds *w, struct source_row *row, const struct row
     if (w->links[0].size_bytes > 0 && (!parts->image || !has_caption(w, parts))) {
         const char *name = (const char *)w->links[0].data;
         source_row_reject(row, parts->image ? REASON_CAPTION_MISSING : REASON_IMAGE_MISSING,
-                          "%.70s is a link to %.70s, and links in a tar are not followed; tar "
-                          "--dereference --hard-dereference stores files",
+                          "%.70s is a link to %.70s, and links in a tar are not followed; store "
+                          "files with tar --dereference --hard-dereference",
                           name, name + strlen(name) + 1);
     }
 }
@@ -380,16 +380,16 @@ static enum status next_row(struct source_wds *w, struct source_row *row, struct
     }
     reject_link(w, row, &parts);
     if (!parts.image) {
-        source_row_reject(row, REASON_IMAGE_MISSING,
-                          "no image next to it: members of a row have one name and are "
-                          "consecutive");
+        source_row_reject(
+            row, REASON_IMAGE_MISSING,
+            "no image next to it: members of a row must have the same name and be consecutive");
     }
     if (!has_caption(w, &parts) && w->caption_member[0] == '\0' && w->text_name.size_bytes > 0) {
         source_row_reject(row, REASON_CAPTION_MISSING,
                           "no %.60s.txt: there is %.60s, but a row's name ends at %s dot%s",
                           row->key, (const char *)w->text_name.data,
                           w->last_dot ? "its last" : "the first",
-                          w->last_dot ? "" : "; --split-names last ends it at the last");
+                          w->last_dot ? "" : "; use --split-names last to end it at the last dot");
     }
     if (!has_caption(w, &parts) && parts.class_id) {
         source_row_reject(row, REASON_CAPTION_MISSING,

@@ -81,7 +81,7 @@ static enum status copy_sample(struct subset *x,
     TRY(shard_frame_build(x->builder, &x->frame, &copy, err));
     FAIL_IF(!shard_writer_fits(w, &x->frame), err, STATUS_LIMIT,
             "%s: the captions of %" PRIu32
-            " samples do not fit in a shard; choose fewer with --shard-samples",
+            " samples do not fit in a shard; use a smaller --shard-samples",
             x->opt->directory, x->opt->shard_samples);
     TRY(shard_writer_add(w, &x->frame, err));
     return pack_keys_add(&x->keys, &x->frame, err);
@@ -163,7 +163,7 @@ static enum status keep_shard(struct subset *x,
         holds_plan(x, reader, first, count)
             ? shard_reader_summary(reader, out, err)
             : error_set(err, STATUS_CORRUPT,
-                        "%s: is not what the interrupted subset wrote; --overwrite replaces it",
+                        "%s: was not written by the interrupted subset; --overwrite replaces it",
                         path);
     shard_reader_close(reader);
     return s;
@@ -229,7 +229,7 @@ static bool has_samples(const void *cookie, const struct manifest *there) {
 
 static enum status open_source(struct subset *x, struct error *err) {
     FAIL_IF(pack_directory_is_same(x->opt->source, x->opt->directory), err, STATUS_USAGE,
-            "%s: a subset needs a directory of its own", x->opt->directory);
+            "%s: a subset needs its own directory", x->opt->directory);
     TRY(dataset_open(&x->source, x->opt->source, x->source_fs, err));
     TRY(manifest_read(&x->manifest, x->source_fs, x->opt->source, err));
     FAIL_IF(pack_manifest_option(&x->manifest, PACK_SETTING_PART), err, STATUS_MISMATCH,

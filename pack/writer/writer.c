@@ -257,7 +257,7 @@ check_values(struct pack_writer *w, const struct pack_writer_sample *in, struct 
             "label %" PRId32 ": must be from 0 to %d, or %d: none", in->label,
             MANIFEST_MAX_CLASSES - 1, SHARD_NO_LABEL);
     FAIL_IF(classes > 0 && in->label >= (int64_t)classes, err, STATUS_INVALID,
-            "label %" PRId32 " is none of the %zu classes: set their names first", in->label,
+            "label %" PRId32 " is not among the %zu classes: set their names first", in->label,
             classes);
     FAIL_IF(in->id != PACK_WRITER_NEXT_ID && in->id > SHARD_MAX_ID, err, STATUS_LIMIT,
             "id %" PRIu64 ": the largest is %" PRIu64, in->id, SHARD_MAX_ID);
@@ -332,8 +332,7 @@ static enum status choose_id(const struct pack_writer *w,
     FAIL_IF(item->id > SHARD_MAX_ID, err, STATUS_LIMIT, "no id is left after %" PRIu64,
             SHARD_MAX_ID);
     FAIL_IF(item->id < w->first_id, err, STATUS_EXISTS,
-            "id %" PRIu64 ": ids of the dataset are below %" PRIu64 ", new ones are not", item->id,
-            w->first_id);
+            "id %" PRIu64 ": new ids must be at least %" PRIu64, item->id, w->first_id);
     FAIL_IF(has_id(&w->ids, item->id), err, STATUS_EXISTS, "id %" PRIu64 ": another sample has it",
             item->id);
     return STATUS_OK;
@@ -344,7 +343,7 @@ static enum status choose_key(struct pack_writer *w,
                               const struct pack_writer_sample *in,
                               struct error *err) {
     FAIL_IF(w->summary.samples > 0 && (in->key != NULL) != w->has_keys, err, STATUS_INVALID,
-            "the sample has %s key, unlike those before it", in->key ? "a" : "no");
+            "the sample has %s key, unlike earlier samples", in->key ? "a" : "no");
     if (!in->key) {
         source_row_set_number_key(&item->row, item->id);
     } else {

@@ -145,7 +145,7 @@ rmdir mixed/folder || fail "--overwrite touched a folder"
 diff -r kept mixed || fail "--overwrite left something of the old dataset"
 expect_message 66 "nowhere.tar" "$BIN/ccpack" -o refused all.tar nowhere.tar
 mkdir alone && cp images/*.jpg alone/
-expect_message 65 "NAME.txt beside them" "$BIN/ccpack" -o refused alone
+expect_message 65 "NAME.jpg with NAME.txt" "$BIN/ccpack" -o refused alone
 : >empty.tar
 expect_message 65 "empty.tar: the file is empty" "$BIN/ccpack" -o refused empty.tar
 head -c 3000 /dev/urandom | tr '\n' '\0' >noise.bin
@@ -153,7 +153,7 @@ expect_message 65 "noise.bin" "$BIN/ccpack" -o refused noise.bin
 printf 'a text without columns\nand another\n' >text.tsv
 expect_message 65 "text.tsv: cannot tell" "$BIN/ccpack" -o refused text.tsv
 printf 'caption\thttps://example.org/1.jpg\n' >urls.tsv
-expect_message 65 "holds URLs" "$BIN/ccpack" -o refused urls.tsv
+expect_message 65 "contains URLs" "$BIN/ccpack" -o refused urls.tsv
 printf '{"images": [' >cut.json
 expect_message 65 "cut.json" "$BIN/ccpack" -o refused cut.json
 printf '{"a": 1}' >other.json

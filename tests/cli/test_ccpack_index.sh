@@ -115,7 +115,7 @@ expect 0 "$BIN/ccpack" -q --max-bad 50% -o cls/loose-bad cls/loose
 has cls/loose-bad/rejects.jsonl "its .cls is '4"
 cp cls/loose/* alone
 expect 65 "$BIN/ccpack" -q -o alone-packed alone
-has err.txt "needs classnames.txt in the source's folder or in the one above"
+has err.txt "needs classnames.txt in the source's folder or in the parent folder"
 for dataset in cls/packed cls/test cls/loose-packed; do
     expect 0 "$BIN/ccdump" info $dataset --json
     has out.txt '"classes":["a dog","glasses","","glasses"]'

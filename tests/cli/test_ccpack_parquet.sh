@@ -59,7 +59,7 @@ SCRIPT
 "$TESTBIN/make_scenes" val 3 1 48 scenes.tar >/dev/null
 tar xf scenes.tar && cp "$(ls *.jpg | head -1)" a.jpg
 expect 65 env CCSTREAM_PYTHON="$PWD/crash" "$BIN/ccpack" -o new a.parquet
-has err.txt "ended by signal 11"
+has err.txt "killed by signal 11"
 expect 65 env CCSTREAM_PYTHON="$PWD/garbage" "$BIN/ccpack" -o new a.parquet
 for how in columns kind name rows order size early; do
     printf '%s' $how >how.txt

@@ -52,7 +52,7 @@ done
 # --- a run that would make too many shards ends early: the second tar is almost all hole
 cp a.tar vast.tar && truncate -s 100G vast.tar
 "$TESTBIN/make_scenes" val 120 4 16 many.tar >/dev/null
-expect_message 65 "the run would make about [0-9]* shards, and a dataset has at most 250000: choose a larger --shard-samples" \
+expect_message 65 "the run would write about [0-9]* shards, the limit is 250000: use a larger --shard-samples" \
     "$BIN/ccpack" --shard-samples 1 -o vast many.tar vast.tar
 rm -rf vast vast.tar
 
@@ -63,12 +63,12 @@ expect_message 0 "finished already: 100 samples" "$BIN/ccpack" --resume $how -o 
 run $how --resume -o fresh a.tar b.tar
 [ "$(field was_finished)" = true ] && [ "$(field fingerprint)" = "$print" ] || fail "$(cat out.json)"
 diff -r good fresh || fail "--resume on a finished dataset changes it"
-expect_message 65 "of 2 sources, not of these 1" "$BIN/ccpack" --resume $how -o fresh a.tar
+expect_message 65 "from 2 sources, not from these 1" "$BIN/ccpack" --resume $how -o fresh a.tar
 expect_message 65 "--zstd-level was 3, is 5" "$BIN/ccpack" --resume $how --zstd-level 5 -o fresh a.tar b.tar
 expect_message 64 "exclude each other" "$BIN/ccpack" --resume --overwrite -o fresh a.tar
 run $how -o one a.tar
-expect_message 65 "finished, and not of other/a.tar" "$BIN/ccpack" --resume $how -o one other/a.tar
-expect_message 65 "rows of this source already, from 'a.tar'; --allow-duplicates" "$BIN/ccpack" --append $how -o one a.tar
+expect_message 65 "complete, and was not made from other/a.tar" "$BIN/ccpack" --resume $how -o one other/a.tar
+expect_message 65 "already contains the rows of this source, from 'a.tar'; --allow-duplicates" "$BIN/ccpack" --append $how -o one a.tar
 run --append --allow-repeat $how -o one a.tar
 [ "$(field samples)" = 60 ] || fail "--allow-repeat: $(cat out.json)"
 expect_message 65 "./a.tar is the same source as a.tar" "$BIN/ccpack" -o two a.tar ./a.tar
@@ -139,8 +139,8 @@ expect_message 65 "missing: part 2 of 3" "$BIN/ccpack" merge --json -o merged pa
 grep -q -e "--part K/3 --resume.*--array=2$" err.txt || fail "no hint how to pack part 2: $(cat err.txt)"
 [ "$(cat out.txt)" = '{"parts":3,"missing":[2],"unfinished":[],"repeated":[],"foreign":[]}' ] ||
     fail "merge --json with a missing part: $(cat out.txt)"
-expect_message 65 "not a part: good: is no part" "$BIN/ccpack" merge -o merged part-3 part-1 good
-expect_message 64 "is a part and cannot be the result" "$BIN/ccpack" merge --overwrite -o part-1 part-1
+expect_message 65 "not a part: good: is not a part" "$BIN/ccpack" merge -o merged part-3 part-1 good
+expect_message 64 "is a part and cannot also be the result" "$BIN/ccpack" merge --overwrite -o part-1 part-1
 expect_message 74 "File too large; merged is not a dataset yet, the same command resumes" \
     bash -c 'trap "" XFSZ && ulimit -f 1 && "$BIN/ccpack" merge -o merged part-3 part-1 part-2' # as a full disk
 "$BIN/ccpack" merge -q --json -o merged part-3 part-1 part-2 >out.json 2>err.txt || fail "merge: $(cat err.txt)"
@@ -172,7 +172,7 @@ diff -r good tars || fail "--overwrite leaves something of container tar"
 mkdir theirs && cp a.tar theirs/shard-000000.tar
 "$BIN/ccpack" index -q theirs/shard-000000.tar >/dev/null 2>err.txt || fail "index: $(cat err.txt)"
 expect_message 65 "--container was tar-foreign" "$BIN/ccpack" --append -o theirs b.tar
-expect_message 73 "of no dataset that ccpack made" "$BIN/ccpack" --overwrite --container tar -o theirs b.tar
+expect_message 73 "belongs to no dataset made by ccpack" "$BIN/ccpack" --overwrite --container tar -o theirs b.tar
 run --overwrite -o theirs b.tar
 cmp a.tar theirs/shard-000000.tar || fail "--overwrite removed a tar that ccpack did not make"
 

@@ -158,11 +158,11 @@ for source in cut.tar cut.tar.gz; do
         "$BIN/ccpack" --overwrite -o form "$source"
 done
 { cat all.tar; echo what is this; } >tail.tar
-refuses 0 "tail.tar: what follows the end of the tar, after its 80 members, is no tar" \
+refuses 0 "tail.tar: the data after the end of the tar, which has 80 members, is not a tar" \
     "$BIN/ccpack" --overwrite -o form tail.tar
 
 mkdir indexed && cp joined.tar indexed/
-refuses 0 "joined.tar: what follows the end mark after its 80 members was not read" \
+refuses 0 "joined.tar: data after the end mark, which follows 80 members, was not read" \
     "$BIN/ccpack" index indexed/joined.tar
 
 # --- sparse members, also those that end in a hole
@@ -299,9 +299,9 @@ refuses 65 "each class is a folder" "$BIN/ccpack" -o refused json
 printf '[{"image_id": 1, "caption": "a result"}]' >results.json
 refuses 65 "objects with 'image'" "$BIN/ccpack" -o refused results.json
 head -c 3072 /dev/zero >short.bin
-refuses 65 "neither tar or zip" "$BIN/ccpack" -o refused short.bin
+refuses 65 "neither a tar or zip" "$BIN/ccpack" -o refused short.bin
 refuses 65 "not a CIFAR binary" "$BIN/ccpack" -o refused --from cifar short.bin
-refuses 64 "there are train,val" "$BIN/ccpack" -o refused --split test karpathy.json
+refuses 64 "the splits are train,val" "$BIN/ccpack" -o refused --split test karpathy.json
 refuses 64 "--split does not apply to sources of kind tsv" "$BIN/ccpack" -o refused --split test all.tsv
 refuses 64 "no column is named 'words'" "$BIN/ccpack" -o refused --caption-column words all.csv
 gzip -k all.csv

@@ -49,7 +49,7 @@ printf 'long\nscore\ntags\nteacher\n' | cmp - d/columns/names.txt
 cp -r d unlisted
 echo ghost >>unlisted/columns/names.txt
 expect 65 "$BIN/ccdump" verify unlisted
-has out.txt "unlisted/columns/names.txt: does not list the columns that are there"
+has out.txt "unlisted/columns/names.txt: does not list the existing columns"
 expect 0 "$BIN/ccpack" repair unlisted --dry-run
 has out.txt "names.txt: would be rebuilt"
 expect 0 "$BIN/ccpack" repair unlisted
@@ -263,7 +263,7 @@ cp -r repaired torn
 rm torn/columns/long.ccc
 head -c 100 repaired/columns/long.ccc >torn/columns/long.ccc
 expect 0 "$BIN/ccdump" stats torn --json
-has out.txt '"long":{"error":"torn/columns/long.ccc: is no column, or not all of one'
+has out.txt '"long":{"error":"torn/columns/long.ccc: is not a column, or is truncated'
 has out.txt '"teacher":{"kind":"f16","samples":57,'
 
 # A seal has the columns; another dataset's are refused; a new dataset in the folder has none.
@@ -361,7 +361,7 @@ echo big >>whole/columns/names.txt
 expect 0 "$BIN/ccdump" show "$url" 5 --json
 has out.txt '"big":{"error":"has 68157440 bytes at the server, which stats and cat --columns read"}'
 expect 0 "$BIN/ccdump" cat "$url" --id 5 --columns
-has out.txt '"big":{"error":"'"$url/columns/big.ccc: is no column"
+has out.txt '"big":{"error":"'"$url/columns/big.ccc: is not a column"
 rm whole/columns/big.ccc
 sed -i /big/d whole/columns/names.txt
 mv whole/columns/tags.ccc .

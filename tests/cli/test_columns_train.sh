@@ -66,7 +66,7 @@ has out.txt ", logged 9"
 # Several texts of an image: as many as rows of a sample.
 expect_message 64 "2 texts of an image in every step, which --positives 2" train several --loss nuclr --caption-columns raw+long
 expect_message 64 "2 texts of an image in every step, which --positives 2" train several --loss clip --caption-columns raw+long
-expect_message 64 "'raw:2' is no NAME of a column" train several --loss nuclr --positives 2 --caption-columns raw:2+long
+expect_message 64 "'raw:2' is neither a column NAME" train several --loss nuclr --positives 2 --caption-columns raw:2+long
 
 # The numbers of texts by column: own captions first, then a column each; what each draw showed is counted there.
 expect 0 train slots --loss nuclr --text-state caption --caption-columns raw:1,long:2 --epochs 3 --zeta-freeze-epochs 0 --checkpoint-every 4 \
@@ -115,4 +115,4 @@ expect_message 64 "column 'w' has NaN or infinity for sample [0-9]*" train nan -
 # What a loader with columns costs is measured.
 expect 0 "$BIN/ccbench" loader d --size 32 -b 16 --load two,w --no-limit --json
 has out.txt '"load":"two,w"'
-expect_message 64 "needed are numbers" "$BIN/ccbench" loader d --size 32 -b 16 --load long --no-limit
+expect_message 64 "expected numbers of the same length" "$BIN/ccbench" loader d --size 32 -b 16 --load long --no-limit

@@ -42,7 +42,7 @@ expect_message 65 "other weights" "$train" --resume whole --data a --data b
 expect_message 65 "b: .*fingerprint" "$train" --resume whole --data b:0.3 --data a:0.7
 expect_message 65 "belongs to 2 datasets, the loader has 1" "$train" --resume whole --data a
 expect_message 64 "weight" "$train" $small --data a:0.7 --data b --out x
-expect_message 64 "a weight is above 0" "$train" $small --data a:0 --data b:1 --out x
+expect_message 64 "a weight must be above 0" "$train" $small --data a:0 --data b:1 --out x
 expect_message 64 "given twice" "$train" $small --data a:0.5 --data a:0.5 --out x
 [ ! -e x ] || fail "a refused run left a directory"
 

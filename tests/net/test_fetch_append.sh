@@ -39,7 +39,7 @@ expect 65 "$BIN/ccpack" fetch -o d $fast --append two.tsv
 has err.txt "the dataset has a list of this name"
 cp two.tsv again.tsv
 expect 65 "$BIN/ccpack" fetch -o d $fast --append again.tsv
-has err.txt "has the rows of this source already"
+has err.txt "contains the rows of this source"
 head -12 two.tsv >fewer.tsv
 cp -r d before
 expect 0 "$BIN/ccpack" fetch -o d $fast --append fewer.tsv

@@ -109,7 +109,7 @@ fetch 65 failed
 has err.txt "with 2 requests"
 cmp failed/rejects.jsonl first.jsonl
 fetch 66 failed --retry failed
-has err.txt "no dataset whose holes --retry could fill; without --retry the whole list is fetched"
+has err.txt "no dataset whose gaps --retry could fill; omit --retry to fetch the whole list"
 cp "www/$first" www/none.jpg
 fetch 0 failed
 lines failed/rejects.jsonl 1

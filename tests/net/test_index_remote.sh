@@ -72,7 +72,7 @@ expect 66 "$BIN/ccdump" info killed
 expect 73 "$BIN/ccpack" index -q -o killed "$web/{0..3}.tar"
 has err.txt "--resume continues it"
 expect 65 "$BIN/ccpack" index -q -o killed --resume "$web/{0..2}.tar"
-has err.txt "--resume requires the options and tars"
+has err.txt "--resume requires the same options and tars"
 mv tars/0.tar away.tar # is not needed any more
 expect 0 "$BIN/ccpack" index -q -o killed --resume "$web/{0..3}.tar"
 mv away.tar tars/0.tar

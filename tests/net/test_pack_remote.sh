@@ -31,7 +31,7 @@ expect 0 "$BIN/ccpack" -q -o remote --allow-duplicates --shard-samples 30 $hub/{
 [ "$(summary remote)" = "$(summary local)" ] || fail "another dataset than of local tars"
 [ "$(stats leaks)" = 0 ] || fail "the token went to the storage"
 expect 66 env HF_TOKEN=wrong "$BIN/ccpack" -o new $hub/0.tar
-has err.txt "gives you no access"
+has err.txt "denies you access"
 expect 66 env -u HF_TOKEN HF_HOME="$PWD/none" "$BIN/ccpack" -o new $hub/0.tar
 has err.txt "HF_TOKEN"
 expect 66 "$BIN/ccpack" -o new $hub/9.tar

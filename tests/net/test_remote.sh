@@ -139,7 +139,7 @@ done
 [ "$(digest "$url" --cache killed)" = "$local_digest" ] || fail "other batches after kills"
 # A disk that takes no piece whole: they stay in memory while they are used, and nothing is left of them.
 full_digest=$(trap '' XFSZ; ulimit -f 64; digest "$url" --cache full --order block:32:2)
-has err.txt "cannot be written, going on without: File too large"
+has err.txt "cannot be written; continuing without it: File too large"
 [ "$full_digest" = "$(digest www/pairs --order block:32:2)" ] || fail "other batches with a full disk"
 left=$(find full -type f -name '*-[0-9]*')
 [ -z "$left" ] || fail "pieces in a cache that cannot be written: $left"

@@ -352,7 +352,7 @@ refused(65, "no row with a sample has a 'zzz'", table("t.jsonl", [good]), "--as"
 got = run("http://127.0.0.1:9/d", "t.jsonl", "--as", "x=c")
 assert got[0] == 64 and "a dataset at a server is read-only: attach to the folder" in got[1], got
 refused(64, "there is no kind 'f99'", "t.jsonl", "--as", "x:f99=c")
-refused(64, "no name of a column", "t.jsonl", "--as", "X=c")
+refused(64, "is not a valid column name", "t.jsonl", "--as", "X=c")
 refused(64, "two columns of one name", "t.jsonl", "--as", "x=c", "--as", "x=v")
 refused(64, "--all is for captions", "t.jsonl", "--as", "x=v", "--all")
 refused(64, "is .jsonl, .csv, .tsv, .parquet, .npy, .npz or .safetensors", "t.xml", "--as", "x=c")

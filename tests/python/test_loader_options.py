@@ -123,7 +123,7 @@ class PixelsTest(unittest.TestCase):
             self.assertTrue((images[a] != images[b]).any())
 
     def test_wrong_values_are_refused(self):
-        for text, options in (("float16, bfloat16", {"dtype": "float64"}), ("cannot be normalized", {"norm": "clip"}),
+        for text, options in (("float16, bfloat16", {"dtype": "float64"}), ("cannot be normalised", {"norm": "clip"}),
                               ("no norm 'x'", {"norm": "x", "dtype": "float32"}), ("above 0", {"norm": ((0,) * 3, (0,) * 3), "dtype": "float32"}),
                               ("layout", {"layout": "hwc"}), ("0 < min <= max", {"crop_scale": (0.5, 0.2)}),
                               ("lanczos", {"interpolation": "nearest"}), ("fields: 'x'", {"fields": ["x"]}),

@@ -73,7 +73,7 @@ class RemoteTest(unittest.TestCase):
                 self.assertEqual(b"".join(pieces), file.read())
             with self.assertRaises(ccstream.NotFoundError):
                 ccstream.read_remote(url + "/nosuch", pieces.append)
-            with self.assertRaisesRegex(ccstream.UsageError, "'d/dataset.json' is no location"):
+            with self.assertRaisesRegex(ccstream.UsageError, "'d/dataset.json' is not a location"):
                 ccstream.read_remote("d/dataset.json", pieces.append)
             with self.assertRaises(ZeroDivisionError):
                 ccstream.read_remote(url + "/dataset.json", lambda piece: 1 // 0)
@@ -769,7 +769,7 @@ class WriterTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "label 2, and there are names for 2 classes"):
                 w.set_classes(["a", "b"])
             w.set_classes(["a", "b", "c"])
-            with self.assertRaisesRegex(ValueError, "label 3 is none of the 3 classes"):
+            with self.assertRaisesRegex(ValueError, "label 3 is not among the 3 classes"):
                 w.add(image, label=3)
             w.add(image, label=0)
         self.assertEqual([s.label for s in ccstream.Dataset("labels")], [2, 0])

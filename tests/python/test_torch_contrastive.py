@@ -220,7 +220,7 @@ class ContrastiveTest(unittest.TestCase):
                 ("id -1 is not from 0", lambda: make("clip")(image, text, torch.tensor([0, 1, 2, 3, 4, -1]))),
                 ("steps_per_epoch and epochs", lambda: cct.Contrastive("nuclr", 9)),
                 ("not finite", lambda: make("clip")(image * float("nan"), text, torch.arange(ROWS))),
-                ("requires samples beyond", lambda: make("emc2")(image, text, torch.arange(ROWS)))):
+                ("requires off-batch samples", lambda: make("emc2")(image, text, torch.arange(ROWS)))):
             with self.assertRaisesRegex(ValueError, message):
                 call()
 

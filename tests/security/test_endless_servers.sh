@@ -72,8 +72,8 @@ drip=$!
 ends byte 90 74 'cannot be read' &
 byte=$!
 ends none 20 0 ''
-ends huge-json 20 65 'announces 64424509440 bytes, and such a file has at most 268435456'
-ends huge-cci 20 65 'announces 64424509440 bytes, and such a file has at most 4294967295'
+ends huge-json 20 65 'announces 64424509440 bytes, the limit for such a file is 268435456'
+ends huge-cci 20 65 'announces 64424509440 bytes, the limit for such a file is 4294967295'
 ends lying-cci 60 74 'another range'
 ends later 20 74 'HTTP status 503'
 wait $byte || exit 1

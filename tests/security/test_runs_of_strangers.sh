@@ -44,10 +44,10 @@ for data in "s3://bucket/pairs" "$server/bucket/pairs"; do
     named_by run "data=[\"$data\"]" "endpoint=\"$server\"" 'cache="planted"' \
         'plan-cache="planted/p"' 'instance-metadata=true'
     expect 0 "$BIN/ccstream-report" -o page.html --force run
-    has page.html "only a run's config.json names this location"
+    has page.html "only a run's config.json contains this location"
     quiet report "$data"
     expect 64 "$BIN/ccdump" order run --step 0
-    has err.txt "only a run's config.json names this location"
+    has err.txt "only a run's config.json contains this location"
     quiet order "$data"
     expect 0 "$BIN/ccdump" state run/last
     expect 0 "$BIN/ccdump" why run www/bucket/pairs 1
@@ -81,7 +81,7 @@ AWS_ENDPOINT_URL=$server expect 0 "$BIN/ccstream-report" -o page.html --force mo
 hasnt page.html "extreme samples are missing"
 named_by moved "data=[\"$server/bucket/pairs\"]"
 expect 0 "$BIN/ccstream-report" -o page.html --force moved --endpoint "$server"
-has page.html "only a run's config.json names this location"
+has page.html "only a run's config.json contains this location"
 expect 0 "$BIN/ccstream-report" -o page.html --force moved --data "$server/bucket/pairs"
 hasnt page.html "only a run's config.json"
 expect 0 "$BIN/ccstream-report" -o page.html --force moved --trust

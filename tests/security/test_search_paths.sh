@@ -86,7 +86,7 @@ cp "$folder/libccsabsent.so.1" lib/
 export CCSTREAM_CUDA_MODULE=$PWD/module.so LD_LIBRARY_PATH=$PWD/stubs
 for variable in CUDA_HOME=. VIRTUAL_ENV=venv CUDNN_ROOT=; do
     expect 0 env "$variable" "$BIN/ccstream-train" --list-devices
-    has out.txt "libccsabsent.so.1 is not found; name its folder in LD_LIBRARY_PATH, or the one above in CUDA_HOME"
+    has out.txt "libccsabsent.so.1 is not found; add its folder to LD_LIBRARY_PATH, or set CUDA_HOME"
 done
 for variable in "CUDA_HOME=$PWD" "VIRTUAL_ENV=$PWD/venv"; do
     expect 0 env "$variable" "$BIN/ccstream-train" --list-devices

@@ -189,7 +189,7 @@ static enum status open_locked(struct memory *m,
     TRY(resolve(m, resolved, path, err));
     struct name *name = table_find(&m->live, resolved);
     if (is_directory(m, resolved)) {
-        return error_set(err, STATUS_IO, "%s: is a directory, a file is needed", path);
+        return error_set(err, STATUS_IO, "%s: is a directory, expected a file", path);
     }
     if ((mode == FILE_READ || mode == FILE_REUSE) && !name) {
         return error_set(err, STATUS_NOTFOUND, "%s: no such file", path);
@@ -503,7 +503,7 @@ hard_link_locked(struct memory *m, const char *old, const char *path, struct err
     TRY(normalise(to, path, err));
     const struct name *name = table_find(&m->live, from);
     if (!name || name->node->kind != NODE_FILE || !has_parent(m, to)) {
-        return error_set(err, STATUS_NOTFOUND, "%s: cannot be another name of %s", path, old);
+        return error_set(err, STATUS_NOTFOUND, "%s: cannot be hard-linked to %s", path, old);
     }
     if (table_find(&m->live, to)) {
         return error_set(err, STATUS_EXISTS, "%s: exists already", path);

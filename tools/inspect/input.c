@@ -159,8 +159,8 @@ enum status
 input_at(struct input *in, struct sample_facts *out, uint64_t position, struct error *err) {
     enum status s = in->ops->choose(in, out, position, err);
     FAIL_IF(s == STATUS_END, err, STATUS_NOTFOUND,
-            "%s: there is no position %" PRIu64 " among %" PRIu64 " sample%s", in->path, position,
-            in->sample_count, in->sample_count == 1 ? "" : "s");
+            "%s: position %" PRIu64 " does not exist: there are %" PRIu64 " sample%s", in->path,
+            position, in->sample_count, in->sample_count == 1 ? "" : "s");
     in->next_position = position + 1;
     return s;
 }

@@ -146,7 +146,7 @@ load_module(const struct comm_module **out, const char *path, struct error *err)
     if (module->abi != COMM_MODULE_ABI || module->link_size_bytes != sizeof(struct comm_link) ||
         strcmp(module->version, CCSTREAM_VERSION) != 0) {
         (void)error_set(err, STATUS_UNSUPPORTED,
-                        "%s is of another build (%s, interface %u) than this program (%s, "
+                        "%s is from another build (%s, interface %u) than this program (%s, "
                         "interface %d); build both together",
                         path, module->version, module->abi, CCSTREAM_VERSION, COMM_MODULE_ABI);
         module_file_unload(library);

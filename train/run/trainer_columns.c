@@ -29,7 +29,7 @@ trainer_list_columns(const struct trainer_options *o, char *out, size_t size, st
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (names[i] != NULL) {
             FAIL_IF(strcspn(names[i], ",") > 32 || names[i][0] == '\0' || strchr(names[i], ','),
-                    err, STATUS_USAGE, "'%.60s' is no name of a column", names[i]);
+                    err, STATUS_USAGE, "'%.60s' is not a valid column name", names[i]);
             used +=
                 (size_t)snprintf(out + used, size - used, "%s%s", used > 0 ? "," : "", names[i]);
         }

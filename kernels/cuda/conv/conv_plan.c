@@ -177,7 +177,7 @@ static enum status accept(const struct trial *t,
         *t->no_memory = why;
     }
     log_write(plans->options.log, LOG_LEVEL_WARN,
-              "cuDNN engine %lld refuses its first execution, the next proposal is tried: %s: %s",
+              "cuDNN engine %lld failed in its first execution, trying the next one: %s: %s",
               (long long)engine_of(config), t->key, why.text);
     TRY_CUDA(cudaStreamSynchronize(t->dev->stream));
     return STATUS_OK;
@@ -355,7 +355,7 @@ static enum status run_first(struct cuda_device *dev,
     if (dev->recording != NULL) { /* cuDNN loads code for a new plan, and timing waits; UNSUPPORTED
                              would mean that no engine supports it */
         return error_set(err, STATUS_LIMIT,
-                         "a convolution of a new shape cannot be recorded in a CUDA graph");
+                         "a convolution of a new shape cannot be captured in a CUDA graph");
     }
     FAIL_IF(plans->count == MAX_PLANS, err, STATUS_LIMIT, "more than %d shapes of convolutions",
             MAX_PLANS);

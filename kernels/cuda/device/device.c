@@ -16,10 +16,10 @@ static const char *hint_of(cudaError_t code) {
     case 802: /* cudaErrorSystemNotReady */
         return "; the switches between the GPUs are not ready: start nvidia-fabricmanager";
     case 803: /* cudaErrorSystemDriverMismatch */
-        return "; libcuda.so.1 is not of the kernel's driver: restart the machine, or take an old "
-               "one out of LD_LIBRARY_PATH";
+        return "; libcuda.so.1 does not match the kernel's driver: restart the machine, or remove "
+               "an old one from LD_LIBRARY_PATH";
     default:
-        return "; nvidia-smi -L lists GPUs, and the parts (MIG-...) of one that is divided";
+        return "; nvidia-smi -L lists GPUs and their MIG instances (MIG-...)";
     }
 }
 
@@ -36,8 +36,8 @@ static enum status no_device(cudaError_t code, struct error *err) {
             "driver, or build with the older CUDA",
             driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     FAIL_IF(code == cudaErrorNoDevice && visible != NULL, err, STATUS_DEVICE,
-            "no usable NVIDIA device: CUDA_VISIBLE_DEVICES is '%s'; unset it, or name GPUs as "
-            "nvidia-smi -L does: a number, GPU-... or MIG-...",
+            "no usable NVIDIA device: CUDA_VISIBLE_DEVICES is '%s'; unset it, or set it to GPUs "
+            "listed by nvidia-smi -L: a number, GPU-... or MIG-...",
             visible);
     return error_set(err, STATUS_DEVICE, "no usable NVIDIA device: %s%s", cudaGetErrorString(code),
                      hint_of(code));

@@ -67,7 +67,7 @@ leave_scratch(struct cuda_device *dev, void *data, size_t size_bytes, struct err
     }
     if (data != NULL && dev->keeps_scratch) {
         return error_set(err, STATUS_LIMIT,
-                         "cuda: scratch has grown %d times; switch recording off",
+                         "cuda: the workspace has grown %d times; use --cuda-graph off",
                          OLD_SCRATCH_COUNT);
     }
     TRY_CUDA(cudaStreamSynchronize(dev->stream)); /* it may still be read */

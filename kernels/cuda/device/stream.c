@@ -31,7 +31,7 @@ enum status cuda_not_recorded(const struct cuda_device *dev, const char *what, s
     return dev->recording == NULL
                ? STATUS_OK
                : error_set(err, STATUS_UNSUPPORTED,
-                           "cuda: a step that has to %s cannot be recorded", what);
+                           "cuda: a step that has to %s cannot be captured", what);
 }
 
 static enum status

@@ -105,11 +105,10 @@ static enum status cuda_loss_alloc(struct device *device,
         cudaHostAlloc(&pinned, size_bytes > 0 ? size_bytes : 1, cudaHostAllocMapped);
     if (code == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        return error_set(
-            err, STATUS_NOMEM,
-            "%.2f GiB of pinned host memory for the state of samples cannot be allocated; "
-            "use --state-memory host",
-            (double)size_bytes / (1024.0 * 1024.0 * 1024.0));
+        return error_set(err, STATUS_NOMEM,
+                         "cannot allocate %.2f GiB of pinned host memory for per-sample state; use "
+                         "--state-memory host",
+                         (double)size_bytes / (1024.0 * 1024.0 * 1024.0));
     }
     TRY_CUDA(code);
     const cudaError_t mapped = cudaHostGetDevicePointer(out, pinned, 0);

@@ -153,7 +153,7 @@ TEST(wrong_arguments_are_refused) {
                         "struct_size");
     library_check_error(ccs_dataset_get_info(NULL, &info, &err), CCS_ERROR_INVALID, &err, "NULL");
     library_check_error(ccs_dataset_record(d, SAMPLES, &record, &err), CCS_ERROR_NOTFOUND, &err,
-                        "no position 100 among 100 samples");
+                        "position 100 does not exist: there are 100 samples");
     library_check_error(ccs_dataset_record(d, 0, NULL, &err), CCS_ERROR_INVALID, &err, "NULL");
     library_check_error(ccs_dataset_find(d, 1, &record, &err), CCS_ERROR_NOTFOUND, &err,
                         "no sample 1");

@@ -347,7 +347,7 @@ TEST(samples_beyond_the_batch_are_checked) {
         .struct_size = sizeof(in), .similarity = b.s, .ids = b.ids, .lr = 0.1, .batch_size = B};
     struct ccs_loss_output out = {.struct_size = sizeof(out), .gradient = r.g};
     assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_ERROR_INVALID);
-    assert_non_null(strstr(err.text, "requires samples beyond the batch"));
+    assert_non_null(strstr(err.text, "requires off-batch samples"));
     assert_int_equal(ccs_loss_carried(l, far.ids, b.ids, B + 1, &err), CCS_ERROR_INVALID);
     assert_int_equal(ccs_loss_carried(l, far.ids, NULL, B, &err), CCS_ERROR_INVALID);
     assert_int_equal(ccs_loss_carried(l, far.ids, b.ids, B, &err), CCS_OK);
@@ -372,7 +372,7 @@ TEST(samples_beyond_the_batch_are_checked) {
     assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_OK);
     in.struct_size = sizeof(in);
     assert_int_equal(ccs_loss_step(l, &in, &out, &err), CCS_ERROR_INVALID);
-    assert_non_null(strstr(err.text, "needs no samples beyond the batch"));
+    assert_non_null(strstr(err.text, "uses no off-batch samples"));
     assert_int_equal(ccs_loss_carried(l, far.ids, b.ids, B, &err), CCS_ERROR_UNSUPPORTED);
     ccs_loss_close(l);
     assert_int_equal(ccs_loss_beyond(NULL), CCS_BEYOND_NONE);
@@ -592,7 +592,7 @@ TEST(whatever_needs_the_model_refuses_a_state) {
     struct ccs_loss *l = open_loss("sogclr", false, NULL);
     struct ccs_error why;
     assert_int_equal(ccs_loss_load(l, golden, &why), CCS_ERROR_MISMATCH);
-    assert_non_null(strstr(why.text, "of loss nuclr, not of sogclr"));
+    assert_non_null(strstr(why.text, "belongs to loss nuclr, not to sogclr"));
     ccs_loss_close(l);
     assert_int_equal(ccs_loss_open(&l, "nuclr", false, NULL, 0, 2, 2, 2, NULL), CCS_OK);
     assert_int_equal(ccs_loss_load(l, golden, &why), CCS_ERROR_MISMATCH); /* six ids */

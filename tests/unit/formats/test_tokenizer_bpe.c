@@ -189,7 +189,7 @@ TEST(wrong_members_of_a_tokenizer_json_are_refused_by_name) {
     refused_json("\"merges\":[", "\"merges\":[\"a  b\",", STATUS_CORRUPT,
                  "merge 1 is 'a  b', expected two pieces");
     refused_json("\"merges\":[", "\"merges\":[[\"zz\",\"qq\"],", STATUS_CORRUPT,
-                 "merge 1 names 'zz', which is no piece");
+                 "merge 1 has 'zz', which is not in the vocabulary");
     refused_json("\"single_word\":false", "\"single_word\":true", STATUS_UNSUPPORTED,
                  "added_tokens[0]");
     refused_json("\"merges\":", "\"others\":", STATUS_CORRUPT, "vocab and array merges");
@@ -202,7 +202,7 @@ TEST(truncated_and_damaged_merges_are_refused) {
     memcpy(table, clip_merges, clip_merges_bytes);
     refused(table, clip_merges_bytes - 1, STATUS_CORRUPT, "195583 bytes, expected 195584");
     table[9] = 0xFF;
-    refused(table, clip_merges_bytes, STATUS_CORRUPT, "merge 1 of CLIP's table names piece");
+    refused(table, clip_merges_bytes, STATUS_CORRUPT, "merge 1 of CLIP's table refers to piece");
     memcpy(table + 12, clip_merges + 8, 4);
     memcpy(table + 8, clip_merges + 8, 4);
     refused(table, clip_merges_bytes, STATUS_CORRUPT, "merge 2 is the same as merge 1");
@@ -212,7 +212,7 @@ TEST(truncated_and_damaged_merges_are_refused) {
     text.data[15] = 'q'; /* "i n": no space */
     refused(text.data, text.size_bytes, STATUS_CORRUPT, "merge 1 is 'iqn', expected two pieces");
     static const uint8_t gzip[] = {0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 3};
-    refused(gzip, sizeof(gzip), STATUS_CORRUPT, "gzip file that ends or is damaged");
+    refused(gzip, sizeof(gzip), STATUS_CORRUPT, "gzip file is truncated or damaged");
     byte_buffer_fini(&json);
     byte_buffer_fini(&text);
     struct tokenizer *t = NULL;

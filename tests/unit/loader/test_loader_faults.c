@@ -276,7 +276,7 @@ static void counted_release(void *cookie, void *data) {
 static void count_line(void *cookie, enum log_level level, const char *text) {
     struct memory_count *c = cookie;
     if (level == LOG_LEVEL_WARN &&
-        strstr(text, "hang in reads or writes that do not end") != NULL) {
+        strstr(text, "hang in reads or writes that do not finish") != NULL) {
         atomic_fetch_add_explicit(&c->lines, 1, memory_order_relaxed);
     }
 }
@@ -655,7 +655,7 @@ TEST(blocked_quarantine_write_stalls_no_stage) {
     assert_int_equal(stats.corrupt_count, DAMAGED);
     /* The end waits for the file, and says so. */
     assert_status(s, STATUS_TIMEOUT, err);
-    assert_non_null(strstr(err.text, "the quarantine file has not taken 5 of 5 records"));
+    assert_non_null(strstr(err.text, "5 of 5 records are not in the quarantine file"));
     do {
         (void)drain(pipe);
         s = loader_acquire(l, &b, &err);

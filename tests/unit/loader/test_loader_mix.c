@@ -275,7 +275,7 @@ TEST(filter_over_a_damaged_index_is_refused) {
     image_dataset_damage_record(pair[1].directory, 7);
     opt.filter.min_side_px = 1;
     assert_status(loader_open_mix(&l, pair, 2, &opt, &err), STATUS_CORRUPT, err);
-    assert_non_null(strstr(err.text, "a filter needs an intact index"));
+    assert_non_null(strstr(err.text, "a filter requires an intact index"));
     assert_null(l);
 }
 
@@ -385,7 +385,7 @@ TEST(saved_position_of_another_run_is_refused_with_the_difference) {
     refuse(pair, 2, opt, &bad, "a dataset before it has grown");
     bad = good;
     bad.epoch = UINT64_MAX / 100;
-    refuse(pair, 2, opt, &bad, "too far to count");
+    refuse(pair, 2, opt, &bad, "exceeds the limit");
 
     /* A caller that stored the four numbers only. */
     struct loader_state bare = {
@@ -406,7 +406,7 @@ TEST(invalid_mixes_are_refused) {
     make_pair(pair, 1, 0);
     struct loader_options opt = batches_options(16);
     assert_status(loader_open_mix(&l, pair, 2, &opt, &err), STATUS_USAGE, err);
-    assert_non_null(strstr(err.text, "give one to every dataset"));
+    assert_non_null(strstr(err.text, "give weights to all datasets"));
     pair[0].weight = 0;
     pair[1].directory = pair[0].directory;
     assert_status(loader_open_mix(&l, pair, 2, &opt, &err), STATUS_USAGE, err);

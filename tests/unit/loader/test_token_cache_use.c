@@ -192,7 +192,7 @@ TEST(mismatching_cache_is_logged_and_not_used) {
     test_write_file(path, bytes, size);
     check_unused(dir, true, cleaned, "trailer");
     test_write_file(path, bytes, size / 2);
-    check_unused(dir, true, cleaned, "no token cache");
+    check_unused(dir, true, cleaned, "not a token cache");
     free(bytes);
 }
 

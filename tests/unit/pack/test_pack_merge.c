@@ -314,7 +314,7 @@ TEST(parts_that_do_not_belong_together_are_named) {
             "missing 3-3 of 3;1 not a part, 1 missing");
     struct pack_options o = pack_case_options(fs, "third", tars, 3);
     pack_other(&o, STATUS_OK);
-    refused(fs, third + 2, 1, STATUS_MISMATCH, "third: is no part;cannot merge the parts");
+    refused(fs, third + 2, 1, STATUS_MISMATCH, "third: is not a part;cannot merge the parts");
     o.overwrite = true;
     o.part = (struct pack_part){3, 3};
     o.shard_samples = 5;
@@ -333,7 +333,7 @@ TEST(parts_that_do_not_belong_together_are_named) {
     o.sources = tars;
     o.part = (struct pack_part){3, 4};
     pack_other(&o, STATUS_OK);
-    refused(fs, third, 3, STATUS_MISMATCH, "of different runs;part-0 is part 1/3;third part 3/4");
+    refused(fs, third, 3, STATUS_MISMATCH, "from different runs;part-0 is part 1/3;third part 3/4");
     assert_ok(file_write_atomic(fs, "part-0/shard-000000.tar.zst", "short", 5, &err), err);
     struct pack_summary sum;
     assert_status(merge(fs, parts, 3, false, &sum, &err), STATUS_CORRUPT, err);
@@ -396,7 +396,7 @@ TEST(parts_of_other_content_are_refused) {
     pack_case_tar("a.tar", &other);
     pack_part(fs, 2, 2);
     refused(fs, parts, 2, STATUS_MISMATCH,
-            "foreign 2-2 of 2 part-1;source 'a.tar' was another one, or has changed");
+            "foreign 2-2 of 2 part-1;source 'a.tar' differs or has changed");
     file_memory_destroy(fs);
 }
 
@@ -413,7 +413,7 @@ TEST(parts_of_a_source_that_changed_in_between_are_refused) {
     struct pack_options o = pack_case_options(fs, parts[1], tars, 3);
     o.part = (struct pack_part){2, 2};
     pack_other(&o, STATUS_OK);
-    refused(fs, parts, 2, STATUS_MISMATCH, "source 'a.tar' was another one, or has changed");
+    refused(fs, parts, 2, STATUS_MISMATCH, "source 'a.tar' differs or has changed");
     file_memory_destroy(fs);
 }
 

@@ -360,7 +360,7 @@ TEST(a_finished_dataset_of_other_options_is_refused) {
     refused(&o, STATUS_MISMATCH, "--dedup was not given, is exact", "out");
     o = pack_case_options(fs, "out", tars + 1, 1);
     o.resume = true;
-    refused(&o, STATUS_MISMATCH, "of 2 sources, not of these 1", "b.tar");
+    refused(&o, STATUS_MISMATCH, "from 2 sources, not from these 1", "b.tar");
     file_memory_destroy(fs);
 }
 
@@ -447,7 +447,7 @@ TEST(another_tar_of_equal_size_is_refused) {
     refuses_another(in_second, tars, 2, "a.tar");
     struct pack_options o = pack_case_options(whole, "out", tars, 2);
     o.resume = true;
-    refused(&o, STATUS_MISMATCH, "the dataset is finished, and not of", "a.tar");
+    refused(&o, STATUS_MISMATCH, "the dataset is complete, and was not made from", "a.tar");
     file_memory_destroy(in_first);
     file_memory_destroy(in_second);
     file_memory_destroy(whole);
@@ -495,7 +495,7 @@ TEST(a_journal_of_an_earlier_version_is_refused) {
               err);
     struct pack_options o = pack_case_options(fs, "out", tars, 2);
     o.resume = true;
-    refused(&o, STATUS_VERSION, "version 1", "--overwrite starts again");
+    refused(&o, STATUS_VERSION, "version 1", "use --overwrite to restart it");
     o.resume = false;
     o.overwrite = true;
     assert_ok(pack_run(&o, &sum, &err), err);
@@ -528,7 +528,7 @@ TEST(tars_of_other_programs_are_kept) {
     assert_ok(file_write_atomic(fs, "out/shard-000001.tar", "mine", 4, &err), err);
     o.overwrite = true;
     o.container = SHARD_CONTAINER_TAR;
-    refused(&o, STATUS_EXISTS, "shard-000001.tar", "no dataset that ccpack made");
+    refused(&o, STATUS_EXISTS, "shard-000001.tar", "no dataset made by ccpack");
     o.container = SHARD_CONTAINER_TAR_ZSTD;
     assert_ok(pack_run(&o, &sum, &err), err);
     assert_ok(pack_run(&o, &sum, &err), err);

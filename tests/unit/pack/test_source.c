@@ -486,7 +486,7 @@ TEST(class_ids_are_labels_by_classnames_txt) {
     } cases[] = {{"1", NULL, 1},
                  {" 0\n", NULL, 0},
                  {"2", NULL, 2},
-                 {"3", "its .cls is '3', which is none of the 3 lines", -1},
+                 {"3", "its .cls is '3', which is not a line number of classnames.txt", -1},
                  {"-1", "its .cls is '-1'", -1},
                  {"cat", "its .cls is 'cat'", -1},
                  {"", "its .cls is ''", -1}};

@@ -144,11 +144,11 @@ TEST(files_that_are_not_cifar_are_refused) {
     write_records(path, 2, 1, 0);
     uint8_t *data = test_read_file(path, &size);
     test_write_file(path, data, size - 1);
-    expect_refused(path, SOURCE_CIFAR, "6145 bytes are no records");
+    expect_refused(path, SOURCE_CIFAR, "6145 bytes are not records");
     data[3073] = 10;
     test_write_file(path, data, size);
-    expect_refused(path, SOURCE_CIFAR, "no records");
-    expect_refused(path, SOURCE_AUTO, "neither tar");
+    expect_refused(path, SOURCE_CIFAR, "not records");
+    expect_refused(path, SOURCE_AUTO, "neither a tar");
     free(data);
     write_records(path, 2, 1, 0);
     const char *names = "one\ntwo\n";

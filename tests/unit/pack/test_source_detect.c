@@ -27,7 +27,7 @@ TEST(kinds_are_detected_by_content) {
         {"a| b\n", 5, STATUS_OK, SOURCE_CSV, ""},
         {"words\n", 6, STATUS_OK, SOURCE_TSV, ""},
         {"a\0b", 3, STATUS_CORRUPT, 0, "a NUL at byte 1"},
-        {"\1\0b", 3, STATUS_CORRUPT, 0, "neither tar or zip"},
+        {"\1\0b", 3, STATUS_CORRUPT, 0, "neither a tar or zip"},
         {"PAR1\0\0", 6, STATUS_OK, SOURCE_PARQUET, ""},
         {"\xFF\xD8\xFF\xE0", 4, STATUS_CORRUPT, 0, "a single image"},
         {"\x89PNG\r\n\x1a\n", 8, STATUS_CORRUPT, 0, "a single image"},

@@ -191,9 +191,9 @@ TEST(karpathy_splits_choose) {
     assert_null(source_reading_next(&r));
     source_reading_close(&r);
     how.split = "train,tests";
-    expect_refused(karpathy, &how, STATUS_USAGE, "'tests': there are test,train,restval");
+    expect_refused(karpathy, &how, STATUS_USAGE, "'tests'; the splits are test,train,restval");
     how = (struct source_options){.kind = SOURCE_KARPATHY, .split = "train"};
-    expect_refused("{\"images\": []}", &how, STATUS_USAGE, "there are none at all");
+    expect_refused("{\"images\": []}", &how, STATUS_USAGE, "the splits are none");
     expect_refused("{\"images\": 7}", &how, STATUS_CORRUPT, "a list \"images\" is required");
     expect_refused("{\"images\": [}", &how, STATUS_CORRUPT, "at byte 12: a value is expected");
     expect_refused("{\"images\": [{\"a\": 1}", &how, STATUS_CORRUPT, "where it ends");
@@ -359,8 +359,7 @@ TEST(broken_lists) {
         {"[{\"image\": \"1.jpg\", \"caption\": \"a\"},", "the file ends within the list"},
         {"[{\"image\": \"1.jpg\", \"caption\": \"a\"}", "the file ends within the list"},
         {"[{\"image\": \"1.jpg\", \"caption\": \"a\"}, {\"a\": \"]", "ends within an object"},
-        {"[{\"image\": \"1.jpg\", \"caption\": \"a\"}] x",
-         "the list is followed by something else"},
+        {"[{\"image\": \"1.jpg\", \"caption\": \"a\"}] x", "there is more data after the list"},
         {"{\"image\": \"1.jpg\", \"caption\": \"a\"}, {}", "after row 1: an element is expected"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -375,7 +374,7 @@ TEST(broken_lists) {
     }
     struct source_options how = {0};
     expect_refused("[{\"image_id\": 1, \"text\": \"a result\"}]", &how, STATUS_CORRUPT,
-                   "objects with 'image' (a path) and 'text' are expected");
+                   "expected objects with 'image' (a path) and 'text'");
     expect_refused(" [ ] ", &how, STATUS_CORRUPT, "an empty list");
     expect_refused("[", &how, STATUS_CORRUPT, "ends within the list");
 }

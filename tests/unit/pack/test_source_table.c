@@ -448,13 +448,13 @@ TEST(several_caption_columns_are_grouped) {
 TEST(columns_that_are_not_there_are_refused) {
     static const char header[] = "when,words,where\n1,a dog,d/1\n";
     struct source_options how = {.caption_column = "word", .image_column = "where"};
-    expect_refused(header, &how, STATUS_USAGE, "'word': they are when, words, where");
+    expect_refused(header, &how, STATUS_USAGE, "'word'; the columns are when, words, where");
     how = (struct source_options){.caption_column = "9", .image_column = "where"};
-    expect_refused(header, &how, STATUS_USAGE, "no column 9: it has 3");
+    expect_refused(header, &how, STATUS_USAGE, "no column 9: the table has 3");
     how = (struct source_options){.caption_column = "3", .image_column = "where"};
     expect_refused(header, &how, STATUS_USAGE, "column 3 cannot be both");
     how = (struct source_options){.image_column = "where"};
-    expect_refused(header, &how, STATUS_CORRUPT, "--caption-column chooses");
+    expect_refused(header, &how, STATUS_CORRUPT, "with --caption-column");
     how = (struct source_options){.columns = "a,b,path"};
     expect_refused(header, &how, STATUS_USAGE, "names no caption column");
     how = (struct source_options){0};
@@ -645,5 +645,5 @@ TEST(urls_and_files_are_not_confused) {
     expect_refused("url\twidth\talt\nhttp://a/1\t3\tx\n", &urls, STATUS_CORRUPT,
                    "--caption-column");
     expect_refused("[{\"image\": \"http://a/1\", \"caption\": \"x\"}]", &urls, STATUS_USAGE,
-                   "no list of URLs");
+                   "not a list of URLs");
 }

@@ -233,7 +233,7 @@ TEST(what_follows_an_end_mark_is_read_or_noted) {
             assert_int_equal(byte_buffer_append(&tar, jpeg_head, 1, NULL), STATUS_OK);
             assert_int_equal(byte_buffer_append(&tar, zeros, more, NULL), STATUS_OK);
             assert_int_equal(rows_of(note, tar.data, tar.size_bytes), rows + 1);
-            assert_non_null(strstr(note, "is no tar and was not read"));
+            assert_non_null(strstr(note, "is not a tar and was not read"));
         }
     }
     byte_buffer_fini(&tar);

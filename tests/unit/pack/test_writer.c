@@ -264,7 +264,7 @@ TEST(ids_may_come_in_any_order) {
     struct row r;
     make_row(&r, 20, false);
     r.sample.id = 500;
-    refused(w, &r.sample, STATUS_EXISTS, "below 1001");
+    refused(w, &r.sample, STATUS_EXISTS, "at least 1001");
     byte_buffer_fini(&r.jpeg);
     pack_writer_close(w);
 }
@@ -383,7 +383,7 @@ TEST(a_killed_writer_leaves_no_dataset_and_can_be_overwritten) {
         struct pack_options run = pack_case_options(NULL, d, &source, 1);
         struct pack_summary sum;
         assert_int_equal(pack_run(&run, &sum, &err), STATUS_EXISTS);
-        assert_non_null(strstr(err.text, "did not finish; --overwrite"));
+        assert_non_null(strstr(err.text, "an unfinished program; --overwrite"));
         run.resume = true;
         assert_int_equal(pack_run(&run, &sum, &err), STATUS_EXISTS);
 

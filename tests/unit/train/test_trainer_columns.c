@@ -273,7 +273,7 @@ TEST(values_that_cannot_be_used_are_refused_with_their_sample) {
     refused(WEIGHT, "nan", "nuclr", "column 'nan' has NaN or infinity for sample 15");
     refused(WEIGHT, "none", "nuclr", "there is no column 'none'");
     refused(WEIGHT, "w2", "nuclr", "column 'w2' has 2 numbers of a sample; needed is one");
-    refused(WEIGHT, "w,f", "nuclr", "is no name of a column");
+    refused(WEIGHT, "w,f", "nuclr", "is not a valid column name");
     refused(WEIGHT, "w", "cyclip", "loss cyclip takes no weights");
     refused(REFERENCE, "fmissing", "nuclr", "column 'fmissing' has no value for sample 45");
     refused(REFERENCE, "fnan", "nuclr", "column 'fnan' has NaN or infinity for sample 15");

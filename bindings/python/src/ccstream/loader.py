@@ -53,11 +53,10 @@ _LAUNCHERS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
 
 
 class Batch(dict[str, Any]):
-    """The arrays of a batch by name. Rows of one sample are at the same place in each:
+    """The arrays of a batch by name. All arrays have the same row order:
 
-    image       uint8 (B, S, S, 3), RGB, or what dtype, norm and layout make of it; image2 likewise, with views=2;
-                absent with views=0
-    tokens      int32 (B, T), padded at the end of each row; absent without tokenizer or captions
+    image       uint8 (B, S, S, 3), RGB, or as given by dtype, norm and layout; image2 likewise, with views=2; absent with views=0
+    tokens      int32 (B, T), padded at the end of each row; absent without a tokenizer or captions
     length      int32 (B), tokens before the padding; absent likewise
     id          int64 (B), sample ids
     caption_id  int64 (B), the caption's number among those of all samples by id; -1: none
@@ -86,9 +85,9 @@ class Batch(dict[str, Any]):
     _loader: DataLoader
 
     def to(self, device: Any, non_blocking: bool | None = None) -> Batch:
-        """The same batch with tensors on a device, columns included; epoch, step and replaced stay. On the CPU
-        the tensors are views of the loader's memory. non_blocking: None is True for batches of pin_memory=True;
-        the loader reuses their memory after the copy. UnsupportedError without torch."""
+        """Returns the same batch, including columns, as tensors on a device; epoch, step and replaced do not change.
+        On the CPU the tensors are views of the loader's memory. non_blocking: None: True for batches with
+        pin_memory=True; the loader reuses their memory after the copy. UnsupportedError without torch."""
         try:
             from .torch import move_batch
         except ImportError:
@@ -102,53 +101,55 @@ class Batch(dict[str, Any]):
 
 
 class DataLoader:
-    """Batches of a dataset; one epoch for each `for`.
+    """Batches of a dataset; each `for` loop is one epoch.
 
-    dataset: a Dataset, a path, or several of them, each path "DIR" or "DIR:WEIGHT" as --data of
-    ccstream-train. batch_size: rows of all ranks together, as --batch-size there; this process gets its
-    part. rank, world_size: None asks torch.distributed if it is initialised, then the launcher
-    (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID and their sizes), and is 0 of 1 otherwise. Variables of
-    an enclosing job, whose launcher did not start this process, are ignored with a warning, and so are RANK and
-    WORLD_SIZE without MASTER_ADDR, which torchrun sets too. Without a launcher, make the loader after
-    torch.distributed.init_process_group, in Lightning in train_dataloader(), or pass rank and world_size.
+    dataset: a Dataset, a path, or a sequence of these; a path is "DIR" or "DIR:WEIGHT", as --data of ccstream-train.
+    batch_size: rows per batch over all ranks, as --batch-size there; this process gets its part. rank, world_size:
+    None: from torch.distributed if it is initialised, else from the launcher (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK,
+    SLURM_PROCID and their sizes), else 0 and 1. Ignored with a warning: variables of an enclosing job whose launcher
+    did not start this process, and RANK and WORLD_SIZE without MASTER_ADDR, which torchrun also sets. Without a
+    launcher, create the loader after torch.distributed.init_process_group (in Lightning: in train_dataloader()), or
+    pass rank and world_size.
     augment: "paper", "crop", "simclr", "clip", "eval-crop", "eval-clip", "eval-longest", "eval-squash". order: "global" with shuffle,
     "sequential" without, or "block:SIZE:WINDOW". tokenizer: a model, its path or bytes; None: the dataset's.
-    num_threads: None takes one for each CPU. pin_memory: batches in page-locked memory from torch
-    (UnsupportedError without torch); where torch finds no CUDA, a warning and ordinary memory. Asynchronous copies
-    of such a batch are safe if they are queued on the current stream before the next batch is taken, or by
-    batch.to(): the loader reuses the memory once they are done.
-    timeout: seconds to wait for a batch, then TimeoutError; None waits without end.
-    caption_columns: "raw:0.3,long:0.7" draws captions from attached columns and (raw) the samples' own, by weight among
-    those that a sample has. "raw+long" with positives=2: each of a sample's rows has one of them.
-    columns: names of attached columns of numbers, which batch.columns then has by name: an array with a row for each
-    row of the batch, zeros where a sample has no value, and batch.present has bool arrays of which have one. Of several
-    datasets each must have them.
-    crop_scale: (min, max), the share of the area that a random crop shows; None: the augmentation's own. interpolation:
-    "bilinear", "bicubic" or "lanczos"; None likewise. dtype: "uint8", "float16", "bfloat16" or "float32", of images;
-    floats are x / 255, or with norm, a name of NORMS or (means, deviations), (x / 255 - mean) / deviation. layout:
-    "nhwc", "nchw", or "channels_last", which is (B, 3, S, S) in the memory of nhwc. The loader's threads do this.
-    image_size: also {epoch: side} or a function of the epoch, for sides that change; {0: 128, 5: 224} is 224 from
-    epoch 5 on.
-    views: 0 delivers no images, and reads none unless fields has "encoded": ids and captions alone.
-    subset: ids of the samples of an epoch, or a mask of all samples in the order of ids; weights: how often each
-    sample, in the order of ids, comes in an epoch on average (0.3: in three of ten epochs; 2.5: two or three times).
-    Either may be a function of the epoch that returns such an array, the same on every rank. It is called before the
-    first batch of an epoch, also by state_dict() after the last one. A sample that comes several times has the same
-    crop and caption each time, and a place in the batch of its own. They are part of the position: an epoch that was
-    interrupted continues only with the same samples.
-    caption: this one of a sample's captions, from 0 (modulo their number), instead of one that is drawn.
-    fields: of "text", "encoded", "key", "metadata", what batches have besides; the last two read each sample once more.
-    tokenizer: also "clip", or a function of a list of captions: one of Hugging Face, with its options bound by
-    functools.partial, or of open_clip. It runs on a thread of the loader, batches ahead; its result is an array or
-    tensor (B, T), or has "input_ids" and others by name. max_tokens and clean_captions are for other tokenizers.
-    Other options as in ccstream-train and ccstream.h. The same seed gives the same pixels and tokens
-    on any number of threads and ranks.
+    num_threads: None: one per CPU. pin_memory: batches in page-locked memory from torch (UnsupportedError without
+    torch; without CUDA a warning and ordinary memory). Asynchronous copies of such a batch are safe if they are
+    queued on the current stream before the next batch is requested, or by batch.to(): the loader reuses the memory
+    after they are done.
+    timeout: seconds to wait for a batch before TimeoutError; None: no limit.
+    caption_columns: "raw:0.3,long:0.7" draws captions from attached columns and (raw) the samples' own, at random by
+    weight among those that a sample has. "raw+long" with positives=2: one row of each sample has an own caption, the
+    other one of column long.
+    columns: names of attached numeric columns to deliver. batch.columns[name] is an array with one row per row of the
+    batch, zeros for samples without a value; batch.present[name] is a bool array, true for samples with a value. With
+    several datasets, each must have the columns.
+    crop_scale: (min, max), the range of the fraction of an image's area that a random crop covers; None: the
+    augmentation's own. interpolation: "bilinear", "bicubic" or "lanczos"; None likewise. dtype of images: "uint8",
+    "float16", "bfloat16" or "float32"; floats are x / 255, or with norm (a name of NORMS, or (means, stds)) (x / 255
+    - mean) / std. layout: "nhwc", "nchw", or "channels_last", which is (B, 3, S, S) in the memory layout of nhwc. The
+    loader's threads do the conversion.
+    image_size: also {epoch: size} or a function of the epoch, if the size changes; {0: 128, 5: 224}: 224 from epoch 5 on.
+    views: 0: deliver only ids and captions; images are not read unless fields contains "encoded".
+    subset: ids of the samples of an epoch, or a mask over all samples in id order. weights: how often each sample, in
+    id order, occurs per epoch on average (0.3: in three of ten epochs; 2.5: two or three times). Either may be a
+    function of the epoch that returns such an array, equal on all ranks. It is called before the first batch of an
+    epoch, also by state_dict() after the last one. If a sample occurs several times, each occurrence is a separate
+    row with the same crop and caption. Both are part of the position: an interrupted epoch continues only with the
+    same samples.
+    caption: 0-based number of the caption to use (modulo the sample's number of captions), instead of a random one.
+    fields: additional contents of batches, of "text", "encoded", "key", "metadata"; the last two read each sample a second time.
+    tokenizer: also "clip", or a function of a list of captions, such as a tokenizer of open_clip, or of Hugging Face
+    with its options bound by functools.partial. It runs on a loader thread, ahead of the loop, and returns an array
+    or tensor (B, T), or a mapping with "input_ids" and others. max_tokens and clean_captions do not apply to
+    functions.
+    Other options are as in ccstream-train and ccstream.h. Pixels and tokens depend only on the seed, not on the
+    number of threads and ranks.
 
-    It follows torchdata's StatefulDataLoader. state_dict() is the position after the last batch, the
-    same on every rank and valid for any number of ranks and threads; the next `for` after
-    load_state_dict(s) continues there. Breaking out of a loop ends its epoch; the next loop starts the next one.
+    The interface follows torchdata's StatefulDataLoader. state_dict() returns the position after the last batch,
+    which is equal on all ranks and valid for any number of ranks and threads; after load_state_dict(s) the next `for`
+    loop continues there. Breaking out of a loop ends its epoch; the next loop starts the next one.
 
-    A loader is used by one thread at a time, and not by a child after fork (ForkedError).
+    A loader may be used by one thread at a time, and not in a child process after fork (ForkedError).
     """
 
     def __init__(self, dataset: Dataset | str | os.PathLike[str] | Sequence[Dataset | str | os.PathLike[str]],
@@ -262,7 +263,7 @@ class DataLoader:
         return chosen
 
     def __len__(self) -> int:
-        """Batches of an epoch."""
+        """Number of batches per epoch."""
         steps: int = self._info["steps"]
         return steps
 
@@ -356,14 +357,14 @@ class DataLoader:
         return epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """The next `for` begins this epoch. Nothing changes if the position is already in it, as after
-        load_state_dict, unless a `for` was left there."""
+        """The next `for` loop starts this epoch. Has no effect if the position is already in this epoch, as after
+        load_state_dict, unless a loop was broken out of there."""
         _check_count("epoch", epoch)
         if self._inside or self.epoch != epoch:
             self._move(epoch, None)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position after the last batch: whole numbers and lists of them."""
+        """Returns the position after the last batch: a dict of integers and lists of integers."""
         state = self._position()
         if state["epoch"] != self._opened and self._changes:
             self._prepare(state["epoch"])
@@ -371,8 +372,8 @@ class DataLoader:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues there. MismatchError: it belongs to another dataset, seed, order, filter, subset or batch
-        size; the text names the difference, and nothing changes."""
+        """Continues at this position. Raises MismatchError, and changes nothing, if it belongs to another dataset,
+        seed, order, filter, subset or batch size; the message names the difference."""
         missing = [name for name in _STATE if name not in state]
         if missing:
             raise _ccstream.UsageError(f"not a state of a DataLoader: it has no {missing[0]!r}")
@@ -417,25 +418,25 @@ class DataLoader:
             self._handle = handle
 
     def stats(self) -> dict[str, float]:
-        """Counters since the beginning or the last change of position: samples, batches, read_bytes,
+        """Counters since the start or the last change of position: samples, batches, read_bytes,
         read_requests, replaced (rows), corrupt (samples), elapsed_seconds, stall_seconds (waiting for
         batches after the first), first_batch_seconds."""
         return self._handle.stats()
 
     @property
     def info(self) -> dict[str, Any]:
-        """samples (of an epoch), captions, id_space, fingerprint, steps, max_count (most rows of a
-        batch of this rank), vocabulary, threads, sources, engine ("io_uring" or "pread")."""
+        """samples (per epoch), captions, id_space, fingerprint, steps, max_count (maximum rows per batch on this
+        rank), vocabulary, threads, sources, engine ("io_uring" or "pread")."""
         return dict(self._info)
 
     def close(self) -> None:
-        """Stops the threads. Batches that are alive stay valid; later use raises ClosedError."""
+        """Stops the threads. Existing batches remain valid; later use of the loader raises ClosedError."""
         self._end_copies()
         self._end_stage()
         self._handle.close()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a DataLoader has threads and cannot be pickled: send its state_dict(), and make one in each process")
+        raise TypeError("a DataLoader has threads and cannot be pickled: send its state_dict(), and create one in each process")
 
     def __enter__(self) -> DataLoader:
         return self

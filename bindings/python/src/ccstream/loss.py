@@ -17,9 +17,9 @@ def _whole_ids(ids: Any, none: bool = False) -> numpy.ndarray:
     """uint64; none: -1 is 2**64 - 1."""
     given = numpy.asarray(ids)
     if given.size > 0 and given.dtype.kind not in "iu":
-        raise _ccstream.UsageError(f"ids are {given.dtype}, expected whole numbers")
+        raise _ccstream.UsageError(f"ids are {given.dtype}, expected integers")
     if given.dtype.kind == "i" and given.size > 0 and given.min() < (-1 if none else 0):
-        raise _ccstream.UsageError(f"id {given.min()} is below 0, at place {given.argmin()}")
+        raise _ccstream.UsageError(f"id {given.min()} is below 0, at position {given.argmin()}")
     return numpy.ascontiguousarray(given).astype(numpy.uint64)
 
 
@@ -50,13 +50,13 @@ class _Columns(Mapping[str, numpy.ndarray]):
 
 
 class State(_Columns):
-    """What a checkpoint keeps per sample, by the name of the column: state["text.zeta"] (id_space).
+    """The per-sample state of a checkpoint, by column name: state["text.zeta"] has shape (id_space).
 
-    path: a checkpoint of ccstream-train, its run directory, or a file of Loss.save. float32 columns
-    have NaN, "visits" 0 for samples that no step has had; columns of ids have 2**64 - 1 for none.
-    first_caption: None, or of a run with --text-state caption (id_space + 1): columns of texts have
-    entries for captions, those of id i from first_caption[i] to first_caption[i + 1] - 1: its own captions, then one for
-    each column of --caption-columns.
+    path: a checkpoint of ccstream-train, its run directory, or a file of Loss.save. Unvisited samples have NaN in
+    float32 columns and 0 in "visits"; columns of ids have 2**64 - 1 for none.
+    first_caption: None, or for a run with --text-state caption an array (id_space + 1): columns of texts then have
+    one entry per caption; those of id i are first_caption[i] to first_caption[i + 1] - 1: first its own captions,
+    then one per column of --caption-columns.
     NotFoundError, CorruptError, VersionError.
     """
 
@@ -75,7 +75,7 @@ class State(_Columns):
 
 
 class LossStep(NamedTuple):
-    """What a step of a Loss gives."""
+    """Result of a step of a Loss."""
 
     gradient: numpy.ndarray  # float32, as similarity
     value: float  # what the gradient is the gradient of; weights count as constants
