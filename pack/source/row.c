@@ -452,7 +452,7 @@ static enum status make_png(struct source_row *r, struct error *err) {
     const int32_t side = (int32_t)r->planes_side_px;
     const size_t pixels = (size_t)side * (size_t)side;
     uint8_t *rgb = malloc(3 * pixels);
-    TRY_MEMORY(rgb, err, "no memory for an image of %zu pixels", pixels);
+    TRY_MEMORY(rgb, err, "out of memory for an image of %zu pixels", pixels);
     for (size_t i = 0; i < pixels; i++) {
         for (size_t c = 0; c < 3; c++) {
             rgb[3 * i + c] = r->image.data[c * pixels + i];

@@ -160,7 +160,7 @@ PYTHON
     expect 0 "$BIN/ccstream-train" -q --resume probed --epochs 4 --probe-pairs 30
     has probed/probe.jsonl '"step": 12, "pairs": 30, "used": 30'
     expect 0 $last "$BIN/ccstream-train" $how --epochs 1 --probe-pairs 40 --loss sogclr -o useless
-    has err.txt "--probe-pairs has no effect: the loss keeps no zeta"
+    has err.txt "--probe-pairs has no effect: the loss has no zeta"
     [ ! -e useless/probe.jsonl ] && [ -e useless/report.html ] || fail "a probe of a loss without zeta"
     expect_message 64 "compares zeta, which the loss sogclr of runs/sogclr does not keep" "$BIN/ccstream-report" runs/sogclr --probe-pairs 60
     expect_message 64 "probe-pairs must be at most 20000, not 20001" "$BIN/ccstream-report" runs/nuclr --probe-pairs 20001

@@ -62,7 +62,7 @@ has out.txt '"idle_fraction":0'
 
 # The plan has what a GPU takes itself, at least what an H200 took in each step that was measured on it; a CPU takes nothing.
 expect 0 "$BIN/ccstream-train" --data data --image-tower tiny --text-tower tiny --image-size 8 --batch-size 4 --device cuda --dry-run
-has out.txt "for CUDA, its libraries and recorded steps"
+has out.txt "for CUDA, its libraries and captured steps"
 own=$(sed -n 's/^device  *\([0-9.]*\) MiB.*/\1/p' out.txt)
 workspace=$(sed -n 's/^workspace  *up to \([0-9.]*\) GiB.*/\1/p' out.txt)
 sed -n 's/.*"planned_bytes":\([1-9][0-9]*\),"used_bytes":\([0-9]*\),"scratch_bytes":\([0-9]*\),.*/\1 \2 \3/p' \

@@ -34,7 +34,7 @@ grep -q 'taken both towers, both projections, the temperature; not taken: the st
 # The augmentation is the run's too, and the end has the model, the page and the next command.
 augment() { grep -o '"augment":"[a-z]*"' "$1/config.json"; }
 [ "$(augment all)" = "$(augment first)" ] || fail "--init has the augmentation $(augment all), not $(augment first)"
-grep -q -- '--init: image size, tokenizer and augmentation are those of first' all.log || fail "$(cat all.log)"
+grep -q -- '--init: image size, tokenizer and augmentation are taken from first' all.log || fail "$(cat all.log)"
 tail -n 2 all.log | head -n 1 | grep -q 'model: all/last, page: all/report.html' || fail "the end: $(cat all.log)"
 tail -n 1 all.log | grep -q 'next: ccstream-eval retrieval all --data data' || fail "the end: $(cat all.log)"
 for run in first all both; do

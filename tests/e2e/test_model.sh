@@ -130,4 +130,4 @@ cmp -s crop-none.txt crop-auto.txt && fail "--model does not crop"
 "$BIN/ccstream-train" -q --init crop-whole --data data --batch-size 32 --steps 1 --out crop-next || fail "no --init"
 has crop-next/config.json '"crop-scale":"1:1"'
 expect_message 64 "MIN <= MAX" "$BIN/ccstream-train" --data data $own --out no --model moved.json --crop-scale 0.9:0.5
-expect_message 64 "shows whole images" "$BIN/ccstream-train" --data data $own --out no --model moved.json --augment none --crop-scale 0.9:1
+expect_message 64 "uses whole images" "$BIN/ccstream-train" --data data $own --out no --model moved.json --augment none --crop-scale 0.9:1

@@ -87,14 +87,14 @@ expect_message 69 'bad.json: preprocess_cfg.interpolation is bilinear' "$BIN/ccs
 
 # Another image size, of a folder and of a run; the run resumes.
 train larger --init there --image-size 48 --loss clip --steps 2
-has larger.log 'positions of images of 32 px interpolated to 48 px'
+has larger.log 'position embeddings for images of 32 px interpolated to 48 px'
 "$BIN/ccstream-train" -q --resume larger 2>/dev/null || fail "larger does not resume"
 export_to larger larger-there
 has larger-there/open_clip_config.json '"image_size":48'
 tensors names larger-there/open_clip_model.safetensors >names.txt
 has names.txt 'visual.positional_embedding [37,32]'
 train smaller --init larger --image-size 32 --loss clip --steps 1
-has smaller.log 'positions of images of 48 px interpolated to 32 px'
+has smaller.log 'position embeddings for images of 48 px interpolated to 32 px'
 
 # siglip's bias goes along; a tokenizer of another kind is named.
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
@@ -244,5 +244,5 @@ config 65 'open_clip_config.json' 's/}$//'
 sed -i 's/"clip"/"blip"/' hf/config.json
 expect_message 69 'model_type is blip; of transformers. models only clip' "$BIN/ccstream-eval" retrieval hf --data data
 expect_message 69 'without the state of a run' "$BIN/ccdump" state there
-expect_message 64 'without the state of samples' "$BIN/ccstream-train" --data data --init there --init-state --loss clip --batch-size 32 --out no
+expect_message 64 'without per-sample state' "$BIN/ccstream-train" --data data --init there --init-state --loss clip --batch-size 32 --out no
 expect_message 66 'a model of open_clip or Hugging Face, not a dataset' "$BIN/ccstream-train" --data there --out no

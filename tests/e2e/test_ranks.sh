@@ -44,7 +44,7 @@ cmp <(numbers one) <(numbers parts) || fail "2 and 4 ranks have other metrics th
 [ "$(grep -c 'step 4/4' 4.txt)" -eq 1 ] || fail "rank 0 alone reports steps: $(cat 4.txt)"
 for world in 2 4; do
     grep -q "rank 0 of $world sent [0-9.]* messages" $world.txt || fail "messages are not counted: $(cat $world.txt)"
-    [ "$(grep -c 'batch norm goes by' $world.txt)" -eq 0 ] || fail "other numbers than those of one rank: $(cat $world.txt)"
+    [ "$(grep -c 'batch-norm statistics cover' $world.txt)" -eq 0 ] || fail "other numbers than those of one rank: $(cat $world.txt)"
 done
 grep -q '"ranks":4,"slowest_rank":[0-3],"slowest_pairs_per_s":' parts/metrics.jsonl || fail "metrics without the slowest rank"
 

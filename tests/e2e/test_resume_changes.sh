@@ -86,7 +86,7 @@ refused() { # refused WORDS OPTIONS...
 }
 expect 64 $last "$train" -q --resume whole --steps 1
 has err.txt '--steps 1: '
-has err.txt 'already; pass a larger one, or omit it'
+has err.txt '; pass a larger value, or omit it'
 refused '--batch-size cannot be changed by --resume: the position in the epoch is counted in batches' --batch-size 8
 refused '--seed cannot be changed by --resume: order, augmentation and dropout follow from it' --seed 8
 refused '--tau cannot be changed by --resume: the per-sample state in the checkpoint' --tau 0.1

@@ -28,10 +28,10 @@ refuses 64 '--loss' $train --data data $options --loss triplet --out x
 refuses 64 '--tau' $train --data data $options --tau -1 --out x
 refuses 64 '--batch-size' $train --data data $options --batch-size 1 --out x
 refuses 64 "--precision .*f32, bf16.*'fp16'" $train --data data $options --precision fp16 --out x
-refuses 64 'no captions to validate with' $train --data data --val captionless $options --out x
+refuses 64 'no captions to evaluate on' $train --data data --val captionless $options --out x
 refuses 64 'captionless has no captions; --task two-views' $train --data captionless $options --out x
-refuses 64 "part is part 1/2 of a dataset; 'ccpack merge'" $train --data data --data part $options --out x
-refuses 64 'needs a run' $train --data data --remap-state captionless $options --out x
+refuses 64 "part is part 1/2 of a dataset; join all parts with 'ccpack merge'" $train --data data --data part $options --out x
+refuses 64 'requires a run' $train --data data --remap-state captionless $options --out x
 
 # Resuming with a wrong dataset or a damaged checkpoint. The tokenizer of the dataset is not read: the
 # checkpoint holds the run's.

@@ -54,7 +54,7 @@ has moved.txt image_proj.weight
 train texts $resnet --checkpoint-every 1 --lock-text 1 --optimizer sgdm
 moved texts
 only '^(sgdm.m.)?(image|text_proj)' "a frozen text tower moved"
-expect_message 64 "locked whole" "$BIN/ccstream-train" $common $resnet --out no --lock-image 2
+expect_message 64 "frozen completely" "$BIN/ccstream-train" $common $resnet --out no --lock-image 2
 expect_message 64 "4 groups, so that nothing" "$BIN/ccstream-train" $common $clip --out no --lock-image 4
 expect_message 64 "nothing to train" "$BIN/ccstream-train" $common $clip --out no --lock-image 0 --lock-text 0
 expect_message 64 "not for --task two-views" "$BIN/ccstream-train" --data data --out no --task two-views --loss simclr --lock-image 0

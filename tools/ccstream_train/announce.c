@@ -35,18 +35,19 @@ void announce_start(const struct log_sink *log,
     const uint64_t used = sum.steps_per_epoch * each;
     if (used < sum.samples_count && sum.samples_count - used < each) {
         log_write(log, LOG_LEVEL_INFO,
-                  "%s at the end of each epoch, others in every epoch, are in no whole batch and "
-                  "left out",
+                  "%s at the end of each epoch, different ones each time, do not fill a batch and "
+                  "are skipped",
                   cli_format_counted(sum.samples_count - used, "sample"));
     }
     if (o->trainer.init != NULL && sum.resumed_step == 0) {
         log_write(log, LOG_LEVEL_INFO,
-                  "--init: image size, tokenizer and augmentation are those of %s, unless given "
+                  "--init: image size, tokenizer and augmentation are taken from %s unless given "
                   "on the command line",
                   o->trainer.init);
     }
     if (strcmp(sum.state, "host") != 0) {
-        log_write(log, LOG_LEVEL_INFO, "loss on the device, its state of samples in %s",
+        log_write(log, LOG_LEVEL_INFO,
+                  "the loss runs on the device, with its per-sample state in %s",
                   strcmp(sum.state, "device") == 0 ? "device memory" : "pinned host memory");
     }
     if (train_options_loss_reads(o, LOSS_ZETA_LR) && train_options_zeta_is_frozen(o)) {

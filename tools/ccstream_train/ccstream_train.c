@@ -20,7 +20,7 @@ static enum status start_new(struct launch *l, const struct train_options *o, st
         return session_train(l, o, NULL, "", err);
     }
     FAIL_IF(o->data.count == 0 || o->out == NULL, err, STATUS_USAGE,
-            "--data DIR and --out RUN are needed, or --resume RUN");
+            "--data DIR and --out RUN are required, or --resume RUN");
     TRY(check_out(o->out, err));
     return session_train(l, o, NULL, o->out, err);
 }
@@ -29,8 +29,8 @@ static enum status resume(struct launch *l,
                           const struct train_options *o,
                           const struct train_options *recorded,
                           struct error *err) {
-    FAIL_IF(o->data.count == 0, err, STATUS_CORRUPT, "%s/config.json names no dataset; give --data",
-            o->resume);
+    FAIL_IF(o->data.count == 0, err, STATUS_CORRUPT,
+            "%s/config.json contains no dataset; pass --data", o->resume);
     TRY(check_data(o, err));
     return session_train(l, o, recorded, o->resume, err);
 }

@@ -48,7 +48,7 @@ static enum status check_source(const char *directory,
     for (size_t i = 0; begins && i < m.option_count; i++) {
         if (strcmp(m.options[i].name, "part") == 0) {
             s = error_set(err, STATUS_USAGE,
-                          "%s is part %s of a dataset; 'ccpack merge' makes all parts one",
+                          "%s is part %s of a dataset; join all parts with 'ccpack merge'",
                           directory, m.options[i].value);
         }
     }
@@ -95,8 +95,8 @@ enum status check_start(const struct train_options *o,
     TRY(check_inputs(o, t, err));
     return is_new && !o->trainer.init_state && o->remap_state.count > 0
                ? error_set(err, STATUS_USAGE,
-                           "--remap-state needs a run whose state it maps: --resume RUN, or --init "
-                           "RUN --init-state")
+                           "--remap-state requires a run whose state it maps: --resume RUN, or "
+                           "--init RUN --init-state")
                : STATUS_OK;
 }
 
@@ -110,7 +110,7 @@ enum status check_out(const char *out, struct error *err) {
         TRY(file_posix()->exists(file_posix()->context, path, &there[i], err));
     }
     FAIL_IF(there[0] && there[1], err, STATUS_EXISTS,
-            "%s holds a run already; 'ccstream-train --resume %s' continues it; or choose "
+            "%s holds a run already; continue it with 'ccstream-train --resume %s', or choose "
             "another --out",
             out, out);
     TRY(output_check_folder(out, OUTPUT_FOLDER, err));

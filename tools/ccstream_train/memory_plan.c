@@ -35,7 +35,7 @@ print_gpu(FILE *out, const struct dual_encoder_memory *m, const struct trainer_o
     const size_t count = t->micro_batch_count != 0 ? t->micro_batch_count : t->batch_count;
     const size_t stem_bytes = t->dtype == DTYPE_BF16 ? count * side * side * 16 * 2 : 0;
     const size_t workspace_bytes = ((size_t)1 << 30) + stem_bytes;
-    (void)fprintf(out, "%-12s %s for CUDA, its libraries and recorded steps\n", "device",
+    (void)fprintf(out, "%-12s %s for CUDA, its libraries and captured steps\n", "device",
                   cli_format_bytes(own_bytes));
     (void)fprintf(out, "%-12s up to %s for convolutions\n", "workspace",
                   cli_format_bytes(workspace_bytes));
@@ -126,7 +126,7 @@ static enum status open_tokenizer(struct tokenizer **out,
     return *out != NULL ? STATUS_OK
                         : error_set(err, STATUS_USAGE,
                                     "%s has no tokenizer; make one with 'ccpack tokenizer %s', or "
-                                    "give one with --tokenizer",
+                                    "pass one with --tokenizer",
                                     data, data);
 }
 

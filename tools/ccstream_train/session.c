@@ -270,9 +270,9 @@ static void write_report(const struct log_sink *log, const struct live *live) {
     int state = -1;
     pid_t child;
     if (!module_file_find(path, sizeof path, "ccstream-report", "CCSTREAM_REPORT")) {
-        log_write(log, LOG_LEVEL_INFO,
-                  "no report.html: ccstream-report, which is written in "
-                  "Python, is not beside this program");
+        log_write(
+            log, LOG_LEVEL_INFO,
+            "no report.html: ccstream-report, which requires Python, is not next to this program");
         return;
     }
     (void)snprintf(run, sizeof run, "%s", live->run);
@@ -290,9 +290,7 @@ static void write_report(const struct log_sink *log, const struct live *live) {
                   path);
     } else if (state != 0) {
         log_write(log, LOG_LEVEL_WARN,
-                  "the report was not written; 'ccstream-report %s' tries "
-                  "again",
-                  run);
+                  "the report was not written; run 'ccstream-report %s' to try again", run);
     }
 }
 

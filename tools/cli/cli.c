@@ -198,7 +198,7 @@ set_enum(const struct cli_option *row, void *field, const char *text, struct err
 static enum status
 set_list(const struct cli_option *row, void *field, const char *text, struct error *err) {
     struct cli_list *list = field;
-    FAIL_IF(list->count == CLI_MAX_LIST, err, STATUS_USAGE, "--%s may be given %d times at most",
+    FAIL_IF(list->count == CLI_MAX_LIST, err, STATUS_USAGE, "--%s may be given at most %d times",
             row->name, CLI_MAX_LIST);
     list->items[list->count++] = text;
     return STATUS_OK;

@@ -50,9 +50,8 @@ static void on_sigbus(int number, siginfo_t *info, void *context) {
     }
     const char *file = mapped_file((uintptr_t)info->si_addr);
     size_t n = 0;
-    const char *const parts[] = {
-        program_invocation_short_name, ": ", file ? file : "a mapped file",
-        ": was truncated, or cannot be read any more, while it was in use\n"};
+    const char *const parts[] = {program_invocation_short_name, ": ", file ? file : "a mapped file",
+                                 ": was truncated or became unreadable while it was in use\n"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         for (const char *p = parts[i]; *p != '\0' && n < sizeof message - 1; p++) {
             message[n++] = (*p >= ' ' && *p < 0x7F) || *p == '\n' ? *p : '?';

@@ -72,10 +72,10 @@ static enum status check_above(const char *path, struct error *err) {
                   err, "%.200s: cannot write to %.200s", path, real);
     while (real[0] != '\0') {
         const char *kind = kept_by_us(real);
-        FAIL_IF(
-            kind != NULL, err, STATUS_EXISTS,
-            "%.200s: is in the %s %.200s, where no other output is written; choose another place",
-            path, kind, real);
+        FAIL_IF(kind != NULL, err, STATUS_EXISTS,
+                "%.200s: is inside the %s %.200s, which must not contain other output; choose "
+                "another place",
+                path, kind, real);
         *strrchr(real, '/') = '\0';
     }
     return STATUS_OK;
@@ -85,8 +85,8 @@ static enum status check_local(const char *path, struct error *err) {
     return path_check_local(path, NULL) == STATUS_OK
                ? STATUS_OK
                : error_set(err, STATUS_USAGE,
-                           "%.200s: only local folders and files are written; upload them "
-                           "afterwards: 'aws s3 sync DIR s3://...' or 'rclone copy DIR REMOTE:...'",
+                           "%.200s: output must be local; upload it afterwards: 'aws s3 sync DIR "
+                           "s3://...' or 'rclone copy DIR REMOTE:...'",
                            path);
 }
 

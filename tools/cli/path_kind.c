@@ -158,7 +158,7 @@ static void find_kind(struct found *out, const char *path) {
 
 static enum status explain_remote(const char *path, struct error *err) {
     FAIL_IF(strncmp(path, "pipe:", 5) == 0, err, STATUS_NOTFOUND,
-            "'%.150s': commands are not run; write '%.150s | ccpack -o DIR -'", path, path + 5);
+            "'%.150s': commands are not run; use '%.150s | ccpack -o DIR -'", path, path + 5);
     FAIL_IF(strncmp(path, "gs://", 5) == 0, err, STATUS_NOTFOUND,
             "%.150s: name a dataset in Google's storage by its S3 interface: "
             "'s3://%.150s' with --endpoint https://storage.googleapis.com",
@@ -262,7 +262,7 @@ enum status path_check_checkpoint(const char *path, struct error *err) {
     static const struct rule rules[] = {
         {IS(KIND_RUN) | IS(KIND_CHECKPOINT) | IS(KIND_MODEL), NULL},
         {IS(KIND_REMOTE), "$: only local files are read; download it or mount it first"},
-        {IS(KIND_EMPTY_RUN), "$ has no checkpoint yet; 'ccstream-train --resume $' trains on"},
+        {IS(KIND_EMPTY_RUN), "$ has no checkpoint yet; continue with 'ccstream-train --resume $'"},
         {IS(KIND_DATASET_FILE), "$ is a file of a dataset, not a run or checkpoint; pass the run "
                                 "directory (ccstream-train --out)"},
         {IS(KIND_DATASET) | IS(KIND_UNFINISHED) | IS(KIND_SHARDS),
@@ -287,8 +287,8 @@ enum status path_check_weights(const char *path, struct error *err) {
     struct stat st;
     TRY(path_check_local(path, err));
     FAIL_IF(stat(path, &st) != 0, err, STATUS_NOTFOUND,
-            "%.200s: no such file; weights are not downloaded by a model's "
-            "name: name a safetensors file or a run",
+            "%.200s: no such file; weights are not downloaded by name: pass a safetensors file or "
+            "a run",
             path);
     return S_ISDIR(st.st_mode) ? path_check_checkpoint(path, err) : STATUS_OK;
 }
@@ -325,8 +325,8 @@ enum status path_check_source(const char *path, struct error *err) {
     struct found found;
     find_kind(&found, path);
     FAIL_IF(location_is_remote(path) && !path_is_remote_tar(path), err, STATUS_NOTFOUND,
-            "%.200s: only tars are packed from a server: name them, as in '.../*.tar', and "
-            "download other files first",
+            "%.200s: only tars can be packed remotely: pass them as in '.../*.tar', and download "
+            "other files first",
             path);
     if (found.kind == KIND_REMOTE) {
         return path_is_remote_tar(path) ? STATUS_OK : explain_remote(path, err);

@@ -358,8 +358,8 @@ enum status run_config_restrain(struct run_config_words *w,
         for (size_t k = 0; k < CLI_COUNT(outside); k++) {
             if (is_option(w->words[i], outside[k])) {
                 log_write(log, LOG_LEVEL_WARN,
-                          "%s was copied, or others may write there: its %s is not used; give it "
-                          "again if it is yours",
+                          "%s was copied, or others may write there, so its %s is not used; pass "
+                          "it again if it is yours",
                           run, w->words[i]);
                 run_config_drop(w, outside[k]);
                 i--;

@@ -44,7 +44,7 @@ static enum status fill_past(struct run_part *p, const struct run_order *r, stru
     uint64_t counts[LOADER_MAX_SOURCES];
     uint64_t offset = 0;
     FAIL_IF(r->loader.order == LOADER_ORDER_CLASSES, why, STATUS_UNSUPPORTED,
-            "blocks of classes were made from the labels of that time");
+            "blocks of one class depended on the labels at that time");
     for (uint32_t i = 0; i < all->count; i++) {
         uint64_t id_space = 0;
         p->id_offsets[i] = offset;

@@ -30,7 +30,7 @@ static enum status read_crop_scale(struct trainer_options *t, const char *text, 
                 !(t->crop_min > 0.0 && t->crop_min <= t->crop_max && t->crop_max <= 1.0),
             err, STATUS_USAGE, "--crop-scale %s: expected MIN:MAX with 0 < MIN <= MAX <= 1", text);
     FAIL_IF(t->augment == AUGMENT_EVAL_SQUASH, err, STATUS_USAGE,
-            "--crop-scale: --augment none shows whole images");
+            "--crop-scale: --augment none uses whole images");
     return STATUS_OK;
 }
 
@@ -64,7 +64,7 @@ enum status train_options_apply(struct trainer_options *t,
     t->order_block_window = order.block_window;
     FAIL_IF(o->remap_state.count > LOADER_MAX_SOURCES, err, STATUS_USAGE, "more than %d datasets",
             LOADER_MAX_SOURCES);
-    FAIL_IF(t->min_lr > t->lr, err, STATUS_USAGE, "--min-lr %g lies above --lr %g", t->min_lr,
+    FAIL_IF(t->min_lr > t->lr, err, STATUS_USAGE, "--min-lr %g is larger than --lr %g", t->min_lr,
             t->lr);
     return STATUS_OK;
 }
@@ -124,7 +124,7 @@ static void warn_of_loss(const struct cli_arguments *given,
     }
     if (train_tasks_blocks(o) || !loss_keeps_texts(&loss)) {
         warn_of(given, log, CLI_TEXTS("text-state"),
-                cli_format(": loss %s keeps nothing by caption here", shown));
+                cli_format(": loss %s has no per-caption state here", shown));
     }
 }
 
@@ -143,7 +143,7 @@ enum status train_options_check_read(const struct cli_arguments *given,
                 " without --task blocks");
     }
     if (!train_options_loss_reads(o, LOSS_ZETA0)) {
-        warn_of(given, log, CLI_TEXTS("probe-pairs"), ": the loss keeps no zeta");
+        warn_of(given, log, CLI_TEXTS("probe-pairs"), ": the loss has no zeta");
     }
     if (o->trainer.teacher_image == NULL) {
         warn_of(given, log, CLI_TEXTS("distill-weight", "distill-tau", "teacher-tau"),

@@ -57,7 +57,7 @@ static void *burn(void *cookie) {
     (void)pthread_mutex_unlock(&w->mutex);
     if (hangs) {
         log_write(w->watched->log, LOG_LEVEL_ERROR,
-                  "rank %d ends: the disk of %s has not answered for %" PRId64 " s",
+                  "rank %d exits: the disk of %s has not responded for %" PRId64 " s",
                   w->watched->rank, w->folder, w->watched->timeout_ms / 1000);
     }
     if (leaves) {

@@ -45,7 +45,7 @@ void watch_post(struct watch *w, enum heartbeat_state state, int32_t lost, const
     if (heartbeat_write(w->own_path, &w->own, &err) != STATUS_OK && !w->warned) {
         w->warned = true;
         log_write(w->watched->log, LOG_LEVEL_WARN,
-                  "%s; ranks on other hosts may take this one for lost", err.text);
+                  "%s; ranks on other hosts may declare this one lost", err.text);
     }
     (void)pthread_mutex_unlock(&w->post_mutex);
 }

@@ -51,7 +51,7 @@ static void add_query(struct classify_result *r, int32_t label, int32_t rank) {
 /* Sums to percent. */
 static enum status finish(struct classify_result *r, enum status s, struct error *err) {
     if (s == STATUS_OK && r->images == 0) {
-        s = error_set(err, STATUS_USAGE, "not one image has the label of a class");
+        s = error_set(err, STATUS_USAGE, "no image has the label of a class");
     }
     if (s != STATUS_OK) {
         classify_result_fini(r);
@@ -250,7 +250,7 @@ static enum status vote(void *cookie, int64_t query, const float *products, stru
     for (size_t k = 0; k < n->voters_count; k++) {
         struct voters *v = &n->voters[k];
         find_nearest(v, n, products, query_scale);
-        FAIL_IF(v->held == 0, err, STATUS_USAGE, "not one neighbour has the label of a class");
+        FAIL_IF(v->held == 0, err, STATUS_USAGE, "no neighbour has the label of a class");
         add_query(v->result, label, count_votes(v, n, label));
     }
     return STATUS_OK;

@@ -299,7 +299,7 @@ static enum status begin(struct job *j, struct error *err) {
     FAIL_IF(opt->texts && opt->tokenizer == NULL, err, STATUS_USAGE,
             "captions need a tokenizer, and the model has none");
     FAIL_IF(opt->texts && j->model->views != NULL, err, STATUS_USAGE,
-            "a model of two views has no tower for captions");
+            "a model for two views has no text tower");
     TRY(open_loader(j, &size, err));
     loader_info(j->loader, &info);
     FAIL_IF(info.sample_count == 0 || info.sample_count > INT32_MAX, err, STATUS_USAGE,

@@ -46,7 +46,7 @@ static enum status find_rows(struct probe *p, struct error *err) {
             p->rows[p->row_count++] = i;
         }
     }
-    FAIL_IF(p->row_count == 0, err, STATUS_USAGE, "not one image has the label of a class");
+    FAIL_IF(p->row_count == 0, err, STATUS_USAGE, "no image has the label of a class");
     p->batch_count = p->opt->batch_count < p->row_count ? p->opt->batch_count : p->row_count;
     p->total_steps =
         (uint64_t)p->opt->epochs * (uint64_t)((p->row_count + p->batch_count - 1) / p->batch_count);

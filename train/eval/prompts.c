@@ -53,7 +53,7 @@ static enum status split(struct text_list *out,
                          struct error *err) {
     memset(out, 0, sizeof *out);
     FAIL_IF(utf8_valid_prefix(text, size_bytes) != size_bytes || memchr(text, '\0', size_bytes),
-            err, STATUS_CORRUPT, "%s: not a text in UTF-8", name);
+            err, STATUS_CORRUPT, "%s: not UTF-8 text", name);
     size_t lines = 1;
     for (size_t i = 0; i < size_bytes; i++) {
         lines += text[i] == '\n' ? 1 : 0;
@@ -290,7 +290,7 @@ enum status zeroshot_name_classes(struct text_list *own,
         return take_names(own, file, path, err);
     }
     FAIL_IF(own->count == 0, err, STATUS_USAGE,
-            "%s has no class names; name them with --class-names FILE", data);
+            "%s has no class names; pass them with --class-names FILE", data);
     for (size_t i = 0; i < own->count; i++) {
         for (char *c = own->lines[i]; *c != '\0'; c++) {
             *c = *c == '_' ? ' ' : *c;

@@ -154,7 +154,7 @@ enum status loss_create_by_caption(struct loss **out,
     TRY(loss_find_row(&row, opt, err));
     TRY(loss_complete_options(&options, row, err));
     FAIL_IF(samples_count < 2, err, STATUS_USAGE,
-            "loss %s: a dataset of fewer than two samples has no contrasts", row->name);
+            "loss %s: a dataset of fewer than two samples has no negatives", row->name);
     struct loss *l = calloc(1, sizeof *l);
     TRY_MEMORY(l, err, "loss %s: out of memory", row->name);
     l->row = row;

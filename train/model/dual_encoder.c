@@ -120,7 +120,8 @@ static enum status apply_tuning(struct dual_encoder *m, bool host_memory, struct
     const enum blocks_keep keep = blocks_keep_of(m->opt.recompute, host_memory);
     int32_t frozen[TUNING_SIDES];
     FAIL_IF(m->image.resnet != NULL && t->lock[TUNING_IMAGE] > 2, err, STATUS_USAGE,
-            "--lock-image %d: a resnet is locked whole (0), or but for the projection (1)",
+            "--lock-image %d: a resnet can only be frozen completely (0), or except for the "
+            "projection (1)",
             (int)t->lock[TUNING_IMAGE] - 1);
     FAIL_IF(t->lock[TUNING_IMAGE] == 1 && t->lock[TUNING_TEXT] == 1, err, STATUS_USAGE,
             "--lock-image 0 and --lock-text 0 leave nothing to train");

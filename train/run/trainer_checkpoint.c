@@ -131,10 +131,10 @@ static enum status seek(struct trainer *t, const struct train_position *p, struc
         return STATUS_OK;
     }
     const bool other = s == STATUS_MISMATCH && trainer_compare_data(t, p) == TRAINER_DATA_OTHER;
-    return error_set(err, s, "%s%s", why.text,
-                     other ? "; --remap-state, once for each dataset of the run, takes over what "
-                             "they share"
-                           : "");
+    return error_set(
+        err, s, "%s%s", why.text,
+        other ? "; --remap-state, once for each dataset of the run, carries over what they share"
+              : "");
 }
 
 /* The state of samples, which may be that of other data (trainer_remap), and the loss's own
@@ -165,12 +165,12 @@ static enum status restore_init(struct trainer *t, struct error *err) {
             "checkpoint",
             checkpoint_path(c), what);
     FAIL_IF(o->init_state && checkpoint_is_foreign(c), err, STATUS_USAGE,
-            "--init-state: %s is a model of another program, without the state of samples",
+            "--init-state: %s is a model of another program, without per-sample state",
             checkpoint_path(c));
     FAIL_IF(o->init_state && strcmp(checkpoint_loss_name(c), o->loss.name) != 0, err,
             STATUS_MISMATCH,
-            "--init-state: %s was trained with loss %s, this run has loss %s, which "
-            "keeps other numbers for every sample",
+            "--init-state: %s was trained with loss %s, this run has loss %s, which has other "
+            "per-sample state",
             checkpoint_path(c), checkpoint_loss_name(c), o->loss.name);
     TRY(checkpoint_load_params(c, trainer_params(t), false, err));
     if (o->init_state) {
@@ -180,8 +180,9 @@ static enum status restore_init(struct trainer *t, struct error *err) {
     }
     const int32_t px = checkpoint_model(c)->image_size_px;
     if (px != t->config.image_size_px && t->config.open_clip[0] != '\0') {
-        log_write(o->log, LOG_LEVEL_INFO, "positions of images of %d px interpolated to %d px",
-                  (int)px, (int)t->config.image_size_px);
+        log_write(o->log, LOG_LEVEL_INFO,
+                  "position embeddings for images of %d px interpolated to %d px", (int)px,
+                  (int)t->config.image_size_px);
     }
     log_write(o->log, LOG_LEVEL_INFO,
               "%s, step %" PRIu64
@@ -216,7 +217,8 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
             "%s was saved after step %" PRIu64 ", beyond the %" PRIu64 " of --epochs %" PRIu64,
             checkpoint_path(c), t->step, t->schedule.total_steps, t->options.epochs);
     FAIL_IF(t->options.max_steps > 0 && t->options.max_steps < t->step, err, STATUS_USAGE,
-            "--steps %" PRIu64 ": %s is at step %" PRIu64 " already; pass a larger one, or omit it",
+            "--steps %" PRIu64 ": %s is already at step %" PRIu64
+            "; pass a larger value, or omit it",
             t->options.max_steps, checkpoint_path(c), t->step);
     t->resumed_step = p->step;
     t->resumed_data = p->fingerprint;

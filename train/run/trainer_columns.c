@@ -62,7 +62,7 @@ static enum status open_features(struct trainer *t,
                     (side == 1 && size != f->size),
                 err, STATUS_USAGE,
                 "%s: column '%s' has %" PRIu32 " numbers in %" PRIu32
-                " vectors of a sample; needed are an image's and a text's vector of equal length",
+                " vectors per sample; expected an image vector and a text vector of equal length",
                 option, c->name, c->values, c->vectors);
         f->size = size;
         f->first[side] = c->first + (c->vectors == 2 && side == 1 ? size : 0);
@@ -81,9 +81,9 @@ enum status trainer_open_columns(struct trainer *t, struct error *err) {
         return STATUS_OK;
     }
     FAIL_IF(o->weight != NULL && !loss_takes_weights(t->loss), err, STATUS_USAGE,
-            "--weight: loss %s%s takes no weights of samples", o->loss.name, code);
+            "--weight: loss %s%s does not support sample weights", o->loss.name, code);
     FAIL_IF(o->weight != NULL && find(t, o->weight)->values != 1, err, STATUS_USAGE,
-            "--weight: column '%s' has %" PRIu32 " numbers of a sample; needed is one", o->weight,
+            "--weight: column '%s' has %" PRIu32 " numbers per sample, expected one", o->weight,
             find(t, o->weight)->values);
     FAIL_IF(o->reference != NULL && !loss_takes_reference(t->loss), err, STATUS_USAGE,
             "--reference: loss %s%s keeps no moving average u of each sample; use sogclr, isogclr, "

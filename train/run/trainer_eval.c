@@ -21,7 +21,7 @@ static enum status check_captions(const char *directory, struct error *err) {
     dataset_close(val);
     return texts_count > 0
                ? STATUS_OK
-               : error_set(err, STATUS_USAGE, "%s has no captions to validate with", directory);
+               : error_set(err, STATUS_USAGE, "%s has no captions to evaluate on", directory);
 }
 
 /* Of prompts only the built-in ones, so that the dataset's own class names are needed. */
@@ -111,8 +111,9 @@ enum status trainer_keep_best(struct trainer *t, struct error *err) {
         t->gives_up = o->patience > 0 && best.since >= o->patience && best.step > 0;
         if (t->gives_up) {
             log_write(o->log, LOG_LEVEL_INFO,
-                      "step %" PRIu64 ": %" PRIu64 " evaluations without a better %s than %.2f of "
-                      "step %" PRIu64 ", the run ends; its best checkpoint is %s/best",
+                      "step %" PRIu64 ": %" PRIu64
+                      " evaluations without a better %s than %.2f at step %" PRIu64
+                      "; the run stops; its best checkpoint is %s/best",
                       t->step, best.since, figures[o->keep_best].watch.key, best.value, best.step,
                       o->run);
         }

@@ -281,7 +281,7 @@ static enum status fetch(struct trainer *t,
             if (pass > 0 || row >= s->count) {
                 t->failed_together = true;
                 return error_set(err, statuses[i],
-                                 "sample %" PRIu64 " of the batch cannot be read once more: %s",
+                                 "sample %" PRIu64 " of the batch cannot be read again: %s",
                                  s->samples[row].id, status_text(statuses[i]));
             }
             lost(t, side, row, statuses[i]);
@@ -327,7 +327,7 @@ list_due(struct trainer *t, const struct step_flight *f, int side, uint64_t firs
 static void report_lost(struct trainer *t, int side, int64_t row, enum status why) {
     if (why != STATUS_NOTFOUND && trainer_is_first(t)) {
         log_write(t->options.log, LOG_LEVEL_WARN,
-                  "sample %" PRIu64 " cannot be read (%s): it is no negative",
+                  "sample %" PRIu64 " cannot be read (%s) and is not used as a negative",
                   t->offbatch.sides[side].samples[row].id, status_text(why));
     }
 }

@@ -173,7 +173,7 @@ static enum status check_task(const struct trainer_options *o, struct error *err
             "--grad-checkpoint is for transformers; --task %s has none without --model",
             task->name);
     FAIL_IF(o->init != NULL && (o->init_image != NULL || o->init_text != NULL), err, STATUS_USAGE,
-            "--init takes the whole model; omit --init-%s",
+            "--init loads the whole model; omit --init-%s",
             o->init_image != NULL ? "image" : "text");
     FAIL_IF(o->model != NULL && (o->init_image != NULL || o->init_text != NULL), err, STATUS_USAGE,
             "--init-image and --init-text are for --image-tower and --text-tower, not for --model");
@@ -185,7 +185,7 @@ static enum status check_task(const struct trainer_options *o, struct error *err
     FAIL_IF(o->loss.recover_epochs > 0 && o->loss.parity == LOSS_PARITY_REFERENCE, err,
             STATUS_USAGE, "--recover-state: --variant code has a schedule of its own");
     FAIL_IF(o->sync_bn && o->norm_layers != RESNET_NORM_BATCH, err, STATUS_USAGE,
-            "--sync-bn is for --norm-layer batch; --norm-layer %s has no statistics of a batch",
+            "--sync-bn is for --norm-layer batch; --norm-layer %s has no batch statistics",
             RESNET_NORM_NAMES[o->norm_layers]);
     if (o->task == TRAINER_BLOCKS) {
         TRY(trainer_check_blocks(o, err));
@@ -438,10 +438,10 @@ enum status trainer_open_loader(struct trainer *t, struct error *err) {
     tokenizer_close(given);
     TRY(s);
     loader_info(t->loader, &t->data);
-    FAIL_IF(task->captions && t->data.vocab_count == 0, err, STATUS_USAGE,
-            "%s has no tokenizer; make one with 'ccpack tokenizer %s', or give one "
-            "with --tokenizer",
-            o->sources[0].directory, o->sources[0].directory);
+    FAIL_IF(
+        task->captions && t->data.vocab_count == 0, err, STATUS_USAGE,
+        "%s has no tokenizer; make one with 'ccpack tokenizer %s', or pass one with --tokenizer",
+        o->sources[0].directory, o->sources[0].directory);
     return STATUS_OK;
 }
 

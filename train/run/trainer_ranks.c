@@ -211,8 +211,8 @@ trainer_bn_group(struct trainer *t, const struct batch_norm_group **out, struct 
         return STATUS_OK;
     }
     FAIL_IF(t->dev->stream != NULL, err, STATUS_UNSUPPORTED,
-            "--sync-bn with several ranks is for --device cpu; without it, batch norm "
-            "goes by each rank's micro-batches");
+            "--sync-bn with several ranks is for --device cpu; without it, batch-norm statistics "
+            "cover each rank's micro-batches");
     t->bn_group = (struct batch_norm_group){comm_world(t->comm), gather_statistics, t->comm};
     *out = &t->bn_group;
     return STATUS_OK;

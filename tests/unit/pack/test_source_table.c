@@ -456,7 +456,7 @@ TEST(columns_that_are_not_there_are_refused) {
     how = (struct source_options){.image_column = "where"};
     expect_refused(header, &how, STATUS_CORRUPT, "with --caption-column");
     how = (struct source_options){.columns = "a,b,path"};
-    expect_refused(header, &how, STATUS_USAGE, "names no caption column");
+    expect_refused(header, &how, STATUS_USAGE, "contains no caption column");
     how = (struct source_options){0};
     expect_refused("a,b,c\nd,e,f\n", &how, STATUS_CORRUPT, "separated by a comma");
     expect_refused("a\tb\nd\te\n", &how, STATUS_CORRUPT, "separated by a TAB");

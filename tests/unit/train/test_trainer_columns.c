@@ -272,9 +272,9 @@ TEST(values_that_cannot_be_used_are_refused_with_their_sample) {
     refused(WEIGHT, "negative", "nuclr", "column 'negative' has -0.5 for sample 15");
     refused(WEIGHT, "nan", "nuclr", "column 'nan' has NaN or infinity for sample 15");
     refused(WEIGHT, "none", "nuclr", "there is no column 'none'");
-    refused(WEIGHT, "w2", "nuclr", "column 'w2' has 2 numbers of a sample; needed is one");
+    refused(WEIGHT, "w2", "nuclr", "column 'w2' has 2 numbers per sample, expected one");
     refused(WEIGHT, "w,f", "nuclr", "is not a valid column name");
-    refused(WEIGHT, "w", "cyclip", "loss cyclip takes no weights");
+    refused(WEIGHT, "w", "cyclip", "loss cyclip does not support sample weights");
     refused(REFERENCE, "fmissing", "nuclr", "column 'fmissing' has no value for sample 45");
     refused(REFERENCE, "fnan", "nuclr", "column 'fnan' has NaN or infinity for sample 15");
     refused(REFERENCE, "f1", "nuclr", "column 'f1' has 6 numbers in 1 vectors");
