@@ -5,7 +5,8 @@
 # Words that are not the field's or that cannot be read alone, in the --help of a program: one line each.
 records=$SRC/tools/cli/help_records.awk
 rates='(bytes|pairs|images|requests|objects?|rows|lines|steps|once|one) an? (second|sample|image|line|row|host|epoch|rank|machine)'
-odd="(^|[^a-z])(anew|go(es)? by|greatest|pictures?|$rates)([^a-z]|$)|in the place of|to the bit|but for (last|round)"
+homely="at a server|of (its|their) own|whatever|however (small|large|many)|beside|by hand|own pairs?|wrong pairs?|state of samples|step size|made if missing"
+odd="(^|[^a-z])(anew|go(es)? by|greatest|pictures?|$rates|$homely)([^a-z]|$)|in the place of|to the bit|but for (last|round)"
 lint() { # lint HELP: prints what is wrong; 0 if anything is
     awk -f "$records" "$1" >records.txt
     {
@@ -38,7 +39,7 @@ check() { # check PROGRAM [SUBCOMMAND]
 
 # The lint finds a bad text in every place, and only there.
 for bad in 'momentum, drawn anew' 'rows a host in the place of 2' 'of sgdm and lars' 'the same for rows' 'the least' 'a limit; 0' \
-    'the picture' 'requests a second' 'repeats to the bit'; do
+    'the picture' 'requests a second' 'repeats to the bit' 'tars at a server' 'an average of its own' 'the own pair' 'the state of samples'; do
     printf 'ccx: is a test\n\nusage: ccx [options]\n\nOptions:\n      --mode N    %s [1..2, default 1]\n' "$bad" >bad.txt
     lint bad.txt >/dev/null || fail "the lint does not see: $bad"
 done

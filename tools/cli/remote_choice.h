@@ -38,8 +38,8 @@ struct remote_choice {
     {                                                                                              \
         "allow-private", 0, CLI_FLAG, CLI_FIELD(type, field.allow_private),                        \
             .group = "Remote datasets",                                                            \
-            .help = "names and redirects may lead to private addresses, as inside a company; "     \
-                    "without it only a location that is written with one, or an endpoint"          \
+            .help = "allow host names and redirects that lead to private addresses, as inside a "  \
+                    "company; without it, only locations and endpoints written as private ones"    \
     }
 
 /* Likewise: of those that also cache. */
@@ -65,8 +65,8 @@ struct remote_choice {
     {                                                                                              \
         "data", 'd', CLI_LIST, CLI_FIELD(type, field),                                             \
             .metavar = "LOCATION", .group = "Remote datasets",                                     \
-            .help = "a dataset of RUN at a server that may be asked, which RUN alone cannot say; " \
-                    "may be repeated"                                                              \
+            .help = "remote dataset of RUN to which requests may be sent; RUN itself cannot allow" \
+                    " this"                                                                        \
     }
 
 /* Likewise: for what looks into files of strangers, as ccstream-report does by its child processes.
@@ -75,8 +75,8 @@ struct remote_choice {
     {                                                                                              \
         "only-data", 0, CLI_LIST, CLI_FIELD(type, field),                                          \
             .metavar = "LOCATION",                                                                 \
-            .help = "send requests to no servers other than those of these locations and the one " \
-                    "of --endpoint or your AWS profile; none: no locations"                        \
+            .help = "send requests only to the servers of these locations, of --endpoint and of "  \
+                    "your AWS profile; none: no locations"                                         \
     }
 
 /* Of the defaults alone. */
