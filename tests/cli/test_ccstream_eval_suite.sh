@@ -187,7 +187,7 @@ has out.txt 'bad'
 lines b/eval_results.jsonl 2
 [ "$(grep -c '"images": 43' b/eval_results.jsonl)" = 2 ] || fail "one image of each is missing"
 grep -q '"folder": "bad".*"key": "s0000003", "reason": "image-damaged"' b/eval_results.jsonl || { cat b/eval_results.jsonl; fail "the image is not named"; }
-grep -q '"folder": "beyond".*none of the 8 lines' b/eval_results.jsonl || fail "the label is not named"
+grep -q '"folder": "beyond".*not a line number of classnames.txt (0-based, 8 lines)' b/eval_results.jsonl || fail "the label is not named"
 # A set without an image, and names that no prompt reaches, because the model reads 30 tokens.
 mkdir -p odd/empty/test odd/long
 cp -r sets/wds_vtab-pets/. odd/long

@@ -49,7 +49,7 @@ near() { # near RUN RUN: losses to within 1e-5
 CCSTREAM_EMULATED=now expect 0 $last "$BIN/ccstream-train" "${options[@]}" --steps 2 --cuda-graph off --out one
 CCSTREAM_EMULATED=now expect 0 ranks 2 $last "$BIN/ccstream-train" "${options[@]}" --steps 3 \
     --cuda-graph off --out eager
-has err.txt "loss on the device"
+has err.txt "the loss runs on the device"
 CCSTREAM_EMULATED=late expect 0 ranks 2 $last "$BIN/ccstream-train" "${options[@]}" --steps 3 \
     --state-memory pinned --out recorded
 has err.txt " graphs of "

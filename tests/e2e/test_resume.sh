@@ -111,7 +111,7 @@ fi
 train="$BIN/ccstream-train"
 expect_message 66 "not a run of ccstream-train" "$train" --resume data
 expect_message 73 "holds a run already" "$train" $options --out whole
-expect_message 64 "are needed" "$train" --data data
+expect_message 64 "are required" "$train" --data data
 expect_message 64 "no loss\|--loss" "$train" $options --out x --loss triplet
 expect_message 66 "nowhere" "$train" --data nowhere --out x
 expect_message 66 "nowhere" "$train" $options --val nowhere --out x
@@ -124,7 +124,7 @@ expect_message 64 "fewer than one batch of 128" "$train" --data other --out x --
 "$BIN/ccpack" -q -o plain other.tar
 expect_message 64 "has no tokenizer" "$train" $model --data plain --out y
 rm data/tokenizer.model
-expect_message 66 "it is not there" "$train" $options --out y
+expect_message 66 "it is missing" "$train" $options --out y
 [ ! -e y ] || fail "a refused run left a directory"
 mkdir empty new
 cp whole/config.json new/
