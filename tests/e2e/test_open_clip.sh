@@ -84,6 +84,8 @@ has given-there/open_clip_config.json '"mean":[0.485'
 has given-there/open_clip_config.json '"resize_mode":"squash"'
 sed 's/bicubic/bilinear/' images.json >bad.json
 expect_message 69 'bad.json: preprocess_cfg.interpolation is bilinear' "$BIN/ccstream-train" --data data --out no --model bad.json
+sed 's/"embed_dim": 24/"embed_dim": 24.5/' small.json >bad.json # a count that would be cut off
+expect_message 69 'embed_dim is 24.5; expected an integer, 1 to 65536' "$BIN/ccstream-train" --data data --out no --model bad.json
 
 # Another image size, of a folder and of a run; the run resumes.
 train larger --init there --image-size 48 --loss clip --steps 2

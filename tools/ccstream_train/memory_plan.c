@@ -16,10 +16,12 @@ static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
                  {"optimiser", m->moments_bytes}, {"activations", m->activations_bytes},
                  {"scratch", m->scratch_bytes},   {"input", m->input_bytes},
                  {"loss", m->loss_bytes},         {"state", m->state_bytes},
-                 {"total", m->total_bytes}};
+                 {"process", m->process_bytes},   {"total", m->total_bytes}};
     (void)fprintf(out, "%-12s %s\n", "trained", cli_format_count((uint64_t)m->parameter_count));
     for (size_t i = 0; i < CLI_COUNT(lines); i++) {
-        (void)fprintf(out, "%-12s %s\n", lines[i].name, cli_format_bytes(lines[i].size_bytes));
+        if (lines[i].size_bytes > 0) {
+            (void)fprintf(out, "%-12s %s\n", lines[i].name, cli_format_bytes(lines[i].size_bytes));
+        }
     }
 }
 

@@ -190,13 +190,15 @@ static const struct cli_option rows[] = {
      .help = "--task blocks: average the losses of the single positives (QT) instead of using the "
              "loss of their mean"},
     {"model", 0, CLI_STRING, FIELD(trainer.model), .metavar = "MODEL",
-     .help = "open_clip model instead of --image-tower and --text-tower: ViT-S-32, ViT-S-16, "
-             "ViT-B-32, ViT-B-32-256, ViT-B-16, ViT-L-14 or RN50, each also with -quickgelu, "
-             "ViT-B-16-SigLIP, ViT-B-16-SigLIP2, or a JSON file in open_clip's format. Sets "
-             "--image-size, --max-tokens, --embed-dim and --tokenizer clip (another tokenizer "
-             "changes the vocabulary size), --image-norm and --resize-mode from the file's "
-             "preprocess_cfg, and unless given --dropout 0 and --no-clean. With --task two-views "
-             "and blocks of images, only the model's image tower and image size are used"},
+     .help =
+         "open_clip model instead of --image-tower and --text-tower: ViT-S-32, ViT-S-16, "
+         "ViT-B-32, ViT-B-32-256, ViT-B-16, ViT-L-14 or RN50, each also with -quickgelu, "
+         "ViT-B-16-SigLIP, ViT-B-16-SigLIP2, or a JSON file in open_clip's format. Sets "
+         "--image-size, --max-tokens, --embed-dim and --tokenizer clip (another tokenizer "
+         "changes the vocabulary size), --image-norm and --resize-mode from the file's "
+         "preprocess_cfg, and unless given --dropout 0 and --no-clean. With --task two-views "
+         "and blocks of images, only the model's image tower and image size are used. open_clip's "
+         "own temperature is --loss clip --tau 0.07 --temperature global"},
     {"image-tower", 0, CLI_STRING, FIELD(trainer.image_tower), .default_text = "resnet50",
      .metavar = "NAME",
      .help = "image tower: resnet10t, resnet18, resnet34 or resnet50 (timm's names), or tiny"},

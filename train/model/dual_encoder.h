@@ -105,8 +105,9 @@ struct dual_encoder_memory {
     size_t activations_bytes; /* kept from forward to backward, for one micro-batch */
     size_t scratch_bytes;     /* reused all the time */
     size_t input_bytes;       /* one micro-batch of images, tokens, lengths; whole ones in slots */
-    size_t loss_bytes;  /* of trainer_plan: similarities, their gradients, those of embeddings */
-    size_t state_bytes; /* of trainer_plan: the columns of samples */
+    size_t loss_bytes;    /* of trainer_plan: similarities, their gradients, those of embeddings */
+    size_t state_bytes;   /* of trainer_plan: the columns of samples */
+    size_t process_bytes; /* of trainer_plan, on a CPU: code, libraries, and the loader's batches */
     size_t total_bytes;
     int64_t parameter_count; /* trained elements */
 };

@@ -151,12 +151,15 @@ static enum status read_field(const struct field *fields,
         if (strcmp(text, "null") == 0) {
             return STATUS_OK;
         }
+        const bool whole = f->least >= 1.0; /* a count; ratios may be smaller */
         if (flag ? f->most == 1.0
-                 : json_value_double(value, &number) && number >= f->least && number <= f->most) {
+                 : json_value_double(value, &number) && number >= f->least && number <= f->most &&
+                       (!whole || number == floor(number))) {
             *f->number = flag ? (strcmp(text, "true") == 0 ? 1.0 : 0.0) : number;
             return STATUS_OK;
         }
-        (void)snprintf(why, sizeof why, "expected %g to %g", f->least, f->most);
+        (void)snprintf(why, sizeof why, "expected %s%g to %g", whole ? "an integer, " : "",
+                       f->least, f->most);
         return refuse(object, key, text, why, err);
     }
     if (f->plain == NULL || is_plain(value, f->plain, text) ||

@@ -456,6 +456,9 @@ static enum status renew_working(struct params *p, const struct entry *e, struct
     return p->dev->ops->cast(p->dev, &cast, err);
 }
 
+/* Elements that are copied from or to the host at a time. */
+enum { PIECE = 1 << 20 };
+
 /* ---- initial values ---- */
 
 static double draw(struct rng *r, const struct param_spec *spec) {
@@ -472,13 +475,11 @@ static double draw(struct rng *r, const struct param_spec *spec) {
     }
 }
 
-static void
-fill_entry(void *host, const struct entry *e, uint64_t seed, int32_t index, enum dtype dtype) {
-    struct rng r;
-    rng_init(&r, seed, RNG_INIT, (uint64_t)index, 0);
-    for (int64_t k = 0; k < e->count; k++) {
-        double value = draw(&r, &e->spec);
-        if (dtype == DTYPE_F64) {
+/* The next `count` values of a tensor. */
+static void fill_piece(void *host, struct rng *r, const struct entry *e, int64_t count, bool f64) {
+    for (int64_t k = 0; k < count; k++) {
+        const double value = draw(r, &e->spec);
+        if (f64) {
             ((double *)host)[k] = value;
         } else {
             ((float *)host)[k] = (float)value;
@@ -486,24 +487,31 @@ fill_entry(void *host, const struct entry *e, uint64_t seed, int32_t index, enum
     }
 }
 
+/* Values are drawn in the order of memory, through `host` of PIECE elements. */
+static enum status
+init_entry(struct params *p, int32_t index, uint64_t seed, void *host, struct error *err) {
+    const struct entry *e = &p->entries[index];
+    const size_t size = dtype_size_bytes(p->dtype);
+    unsigned char *to = entry_data(p, e, PARAM_VALUE);
+    struct rng r;
+    rng_init(&r, seed, RNG_INIT, (uint64_t)index, 0);
+    for (int64_t at = 0; at < e->count; at += PIECE) {
+        const int64_t count = e->count - at < PIECE ? e->count - at : PIECE;
+        fill_piece(host, &r, e, count, p->dtype == DTYPE_F64);
+        TRY(p->dev->ops->upload(p->dev, to + (size_t)at * size, host, (size_t)count * size, err));
+        TRY(p->dev->ops->sync(p->dev, err)); /* upload may still read `host` when it returns */
+    }
+    return renew_working(p, e, err);
+}
+
 enum status params_init(struct params *p, uint64_t seed, struct error *err) {
     REQUIRE(p->dev != NULL);
     const struct ops *ops = p->dev->ops;
-    int64_t largest = 1;
-    for (int32_t i = 0; i < p->count; i++) {
-        largest = p->entries[i].count > largest ? p->entries[i].count : largest;
-    }
-    size_t size = dtype_size_bytes(p->dtype);
-    void *host = malloc((size_t)largest * size);
-    TRY_MEMORY(host != NULL, err, "out of memory for %lld initial values", (long long)largest);
+    void *host = malloc(PIECE * dtype_size_bytes(p->dtype));
+    TRY_MEMORY(host != NULL, err, "out of memory for initial values");
     enum status s = STATUS_OK;
     for (int32_t i = 0; i < p->count && s == STATUS_OK; i++) {
-        const struct entry *e = &p->entries[i];
-        fill_entry(host, e, seed, i, p->dtype);
-        s = ops->upload(p->dev, entry_data(p, e, PARAM_VALUE), host, (size_t)e->count * size, err);
-        /* upload may still read `host` when it returns */
-        THEN(s, ops->sync(p->dev, err));
-        THEN(s, renew_working(p, e, err));
+        s = init_entry(p, i, seed, host, err);
     }
     free(host);
     const int32_t last = p->moments == 2 ? PARAM_V : PARAM_M;
@@ -548,6 +556,11 @@ static void permute(uint8_t *out,
     }
 }
 
+/* Whether the layout in memory is not PyTorch's. */
+static bool is_permuted(const struct entry *e) {
+    return e->spec.transposed || (e->spec.conv && e->spec.shape[1] * e->spec.shape[2] > 1);
+}
+
 /* Begins to copy a tensor; *scratch: memory of its size where the two layouts differ, else NULL. */
 static enum status begin_copy(const struct params *p,
                               void **scratch,
@@ -559,8 +572,7 @@ static enum status begin_copy(const struct params *p,
     const struct entry *e = &p->entries[index];
     REQUIRE(size_bytes == (size_t)e->count * dtype_size_bytes(p->dtype));
     REQUIRE(slot == PARAM_VALUE || slot == PARAM_AVERAGE || e->class < CLASS_BUFFER);
-    const bool differ =
-        e->spec.transposed || (e->spec.conv && e->spec.shape[1] * e->spec.shape[2] > 1);
+    const bool differ = is_permuted(e);
     *scratch = differ ? malloc(size_bytes) : NULL;
     TRY_MEMORY(!differ || *scratch != NULL, err, "out of memory for a copy of '%s'", e->name);
     return STATUS_OK;
@@ -582,6 +594,30 @@ enum status params_read(const struct params *p,
     }
     free(scratch);
     return s;
+}
+
+int64_t params_piece_count(const struct params *p, int32_t index) {
+    const struct entry *e = &p->entries[index];
+    return e->count > PIECE && !is_permuted(e) ? PIECE : e->count;
+}
+
+enum status params_read_piece(const struct params *p,
+                              int32_t index,
+                              enum param_slot slot,
+                              int64_t first,
+                              int64_t count,
+                              void *host,
+                              struct error *err) {
+    const struct entry *e = &p->entries[index];
+    const size_t size = dtype_size_bytes(p->dtype);
+    REQUIRE(first >= 0 && count > 0 && first + count <= e->count);
+    if (is_permuted(e)) {
+        REQUIRE(count == e->count);
+        return params_read(p, index, slot, host, (size_t)count * size, err);
+    }
+    const unsigned char *from = entry_data(p, e, slot);
+    return p->dev->ops->download(p->dev, host, from + (size_t)first * size, (size_t)count * size,
+                                 err);
 }
 
 enum status params_write(struct params *p,

@@ -209,6 +209,17 @@ enum status params_read(const struct params *p,
                         void *host,
                         size_t size_bytes,
                         struct error *err);
+/* How many elements params_read_piece copies at most: a few MiB of them, or the whole tensor where
+ * its layout in memory is not PyTorch's. */
+int64_t params_piece_count(const struct params *p, int32_t index);
+/* Elements [first, first + count) alone, as params_read. */
+enum status params_read_piece(const struct params *p,
+                              int32_t index,
+                              enum param_slot slot,
+                              int64_t first,
+                              int64_t count,
+                              void *host,
+                              struct error *err);
 enum status params_write(struct params *p,
                          int32_t index,
                          enum param_slot slot,

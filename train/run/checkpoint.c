@@ -45,15 +45,6 @@ void checkpoint_source_key(char out[CHECKPOINT_NAME_BYTES], uint64_t index, cons
     (void)snprintf(out, CHECKPOINT_NAME_BYTES, "dataset.%" PRIu64 ".%s", index, what);
 }
 
-float *checkpoint_largest_tensor(const struct params *p) {
-    int64_t largest = 1;
-    for (int32_t i = 0; i < params_count(p); i++) {
-        const int64_t count = params_info(p, i).count;
-        largest = count > largest ? count : largest;
-    }
-    return malloc((size_t)largest * sizeof(float));
-}
-
 enum status model_config_options(const struct model_config *c,
                                  struct dual_encoder_options *out,
                                  struct error *err) {

@@ -93,7 +93,4 @@ enum status checkpoint_check_numbers(const char *path,
                                      bool unset_ok,
                                      struct error *err);
 
-/* Room for the largest tensor of the table; NULL without memory. */
-float *checkpoint_largest_tensor(const struct params *p);
-
 #endif

@@ -220,12 +220,16 @@ static enum status write_slot(struct safetensors_writer *w,
         if (!checkpoint_has_slot(p, i, slot)) {
             continue;
         }
-        const size_t size_bytes = (size_t)info.count * sizeof *host;
         char name[CHECKPOINT_NAME_BYTES];
         checkpoint_param_name(name, p, &info, slot);
-        TRY(params_read(p, i, slot, host, size_bytes, err));
-        TRY(checkpoint_check_numbers(path, name, host, 0, (uint64_t)info.count, false, err));
-        TRY(safetensors_writer_data(w, host, size_bytes, err));
+        const int64_t piece = params_piece_count(p, i);
+        for (int64_t at = 0; at < info.count; at += piece) {
+            const int64_t count = info.count - at < piece ? info.count - at : piece;
+            TRY(params_read_piece(p, i, slot, at, count, host, err));
+            TRY(checkpoint_check_numbers(path, name, host, (uint64_t)at, (uint64_t)count, false,
+                                         err));
+            TRY(safetensors_writer_data(w, host, (size_t)count * sizeof *host, err));
+        }
     }
     return STATUS_OK;
 }
@@ -235,7 +239,12 @@ static enum status write_params(struct safetensors_writer *w,
                                 const struct params *p,
                                 struct error *err) {
     enum status s = STATUS_OK;
-    float *host = checkpoint_largest_tensor(p);
+    int64_t longest = 1;
+    for (int32_t i = 0; i < params_count(p); i++) {
+        const int64_t count = params_piece_count(p, i);
+        longest = count > longest ? count : longest;
+    }
+    float *host = malloc((size_t)longest * sizeof *host);
     TRY_MEMORY(host != NULL, err, "no memory to write the model");
     for (size_t i = 0; i < CHECKPOINT_SLOT_COUNT && s == STATUS_OK; i++) {
         s = write_slot(w, path, p, checkpoint_slots[i], host, err);

@@ -114,6 +114,16 @@ static enum status load_param(const struct checkpoint *c,
     return params_write(p, index, slot, host, size_bytes, err);
 }
 
+/* Room for the largest tensor of the table; NULL without memory. */
+static float *room_for_largest(const struct params *p) {
+    int64_t largest = 1;
+    for (int32_t i = 0; i < params_count(p); i++) {
+        const int64_t count = params_info(p, i).count;
+        largest = count > largest ? count : largest;
+    }
+    return malloc((size_t)largest * sizeof(float));
+}
+
 enum status checkpoint_load_params(const struct checkpoint *c,
                                    struct params *p,
                                    bool moments,
@@ -122,7 +132,7 @@ enum status checkpoint_load_params(const struct checkpoint *c,
     if (c->foreign || (!moments && c->model.open_clip[0] != '\0')) {
         return pretrained_load_model(p, c->names, c->foreign, c->file, c->path, err);
     }
-    float *host = checkpoint_largest_tensor(p);
+    float *host = room_for_largest(p);
     TRY_MEMORY(host != NULL, err, "%s: no memory to read the model", c->path);
     enum status s = STATUS_OK;
     for (size_t k = 0; k < CHECKPOINT_SLOT_COUNT && (k == 0 || moments); k++) {

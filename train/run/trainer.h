@@ -291,10 +291,10 @@ uint64_t trainer_batch_tokens(const struct trainer *t);
 /* What model, loss and state of steps alone take of the device's memory. */
 size_t trainer_device_memory(const struct trainer *t);
 
-/* Memory of one rank's device alone, without data or run: vocab_count as the tokenizer would have
- * it, id_space_count and text_count of the datasets together. The state of samples is counted where
- * it is not pinned or on the host. Not in it: the kernels' workspace of the loss
- * (loss_device_planned_bytes), and what the device takes for itself. */
+/* Memory of one rank's device alone, on a CPU of its process, without data or run: vocab_count as
+ * the tokenizer would have it, id_space_count and text_count of the datasets together. The state of
+ * samples is counted where it is not pinned or on the host. Not in it: the kernels' workspace of
+ * the loss (loss_device_planned_bytes), and what the device takes for itself. */
 enum status trainer_plan(struct dual_encoder_memory *out,
                          const struct trainer_options *opt,
                          uint32_t vocab_count,

@@ -308,6 +308,17 @@ static enum status plan_model(struct dual_encoder_memory *out,
     return dual_encoder_plan(out, &model, err);
 }
 
+/* What a process holds beside its model on a CPU: code, libraries and the kernels that these
+ * compile took 57 to 80 MB (docs/results/steps.md); and the loader its batches of images. */
+static size_t process_bytes(const struct trainer_options *opt) {
+    struct loader_options lo;
+    loader_options_default(&lo);
+    const size_t views = opt->blocks.captions ? 0 : trainer_task(opt)->views;
+    const size_t image_bytes = (size_t)opt->image_size_px * opt->image_size_px * 3;
+    return ((size_t)64 << 20) +
+           (lo.prefetch_batches + 1) * views * trainer_local_count(opt) * image_bytes;
+}
+
 enum status trainer_plan(struct dual_encoder_memory *out,
                          const struct trainer_options *opt,
                          uint32_t vocab_count,
@@ -315,6 +326,8 @@ enum status trainer_plan(struct dual_encoder_memory *out,
                          uint64_t text_count,
                          struct error *err) {
     TRY(plan_model(out, opt, vocab_count, err));
+    out->process_bytes = is_gpu(opt) ? 0 : process_bytes(opt);
+    out->total_bytes += out->process_bytes;
     if (opt->task == TRAINER_BLOCKS) { /* one column, visits */
         out->loss_bytes = trainer_loss_bytes(opt, NULL, false, 0);
         out->state_bytes = sizeof(uint64_t) * id_space_count;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/base/rng.h"
 #include "kernels/ops.h"
 #include "tests/support/test.h"
 #include "train/model/dual_encoder.h"
@@ -154,6 +155,50 @@ TEST(convolutions_are_permuted_and_come_back) {
         }
     }
     tear_down(&f);
+}
+
+/* Initial values and params_read_piece go through memory of less than such a tensor. */
+TEST(a_large_tensor_is_drawn_and_read_in_pieces) {
+    enum { ROWS = 1100, COLUMNS = 2000, COUNT = ROWS * COLUMNS };
+    struct error err;
+    struct device *dev;
+    struct params *p;
+    struct rng r;
+    assert_ok(device_open(&dev, "cpu-ref", 1, &err), err);
+    assert_ok(params_create(&p, &err), err);
+    struct param_spec spec = {.name = "words.weight",
+                              .shape = {ROWS, COLUMNS},
+                              .init = PARAM_INIT_NORMAL,
+                              .init_scale = 1.0};
+    const int32_t words = add(p, spec);
+    spec.name = "proj";
+    spec.transposed = true;
+    const int32_t proj = add(p, spec);
+    assert_ok(params_alloc(p, dev, DTYPE_F32, true, &err), err);
+    assert_ok(params_init(p, 7, &err), err);
+    float *whole = malloc(COUNT * sizeof *whole);
+    float *parts = malloc(COUNT * sizeof *parts);
+    assert_true(whole != NULL && parts != NULL);
+    assert_ok(params_read(p, words, PARAM_VALUE, whole, COUNT * sizeof *whole, &err), err);
+    rng_init(&r, 7, RNG_INIT, (uint64_t)words, 0);
+    for (int k = 0; k < COUNT; k++) {
+        assert_true(whole[k] == (float)rng_normal(&r));
+    }
+    const int64_t piece = params_piece_count(p, words);
+    assert_true(piece < COUNT / 2);
+    for (int64_t at = 0; at < COUNT; at += piece) {
+        const int64_t count = COUNT - at < piece ? COUNT - at : piece;
+        assert_ok(params_read_piece(p, words, PARAM_VALUE, at, count, parts + at, &err), err);
+    }
+    assert_memory_equal(parts, whole, COUNT * sizeof *whole);
+    assert_int_equal(params_piece_count(p, proj), COUNT); /* of another layout: at once */
+    assert_ok(params_read(p, proj, PARAM_VALUE, whole, COUNT * sizeof *whole, &err), err);
+    assert_ok(params_read_piece(p, proj, PARAM_VALUE, 0, COUNT, parts, &err), err);
+    assert_memory_equal(parts, whole, COUNT * sizeof *whole);
+    free(whole);
+    free(parts);
+    params_destroy(p);
+    device_close(dev);
 }
 
 TEST(initial_values_repeat_and_follow_their_distribution) {
