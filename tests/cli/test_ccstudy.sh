@@ -130,6 +130,10 @@ expect 0 "$BIN/ccstudy" batch --quick --json -b 128 --tau 0.2 --gamma 0.5 --samp
 has out.txt '256 pairs for training'
 has out.txt '--samples captions, --train-images 256, --batch 128, --tau 0.2, --gamma 0.5'
 [ "$(grep -o '"tau":0.2,"lr":[0-9.]*,"gamma":0.5' out.txt | wc -l)" = 4 ] || fail "given temperature and gamma"
+awk '$6 != "0"' whole.cells >fixed.cells
+expect 0 "$BIN/ccstudy" batch --cells fixed.cells --json
+[ "$(tr '{' '\n' <out.txt | grep '"seeds":2' | grep -o '"recall":[^,]*')" = "$(tr '{' '\n' <first.txt | grep '"seeds":2' | grep -o '"recall":[^,]*')" ] ||
+    fail "one setting without runs that tune"
 echo 'clip 8' >>whole.cells
 expect 65 "$BIN/ccstudy" batch --cells whole.cells
 has err.txt 'line 74'

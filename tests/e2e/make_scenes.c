@@ -1,13 +1,17 @@
 /*
  * make_scenes: renders little scenes with compositional captions into a WebDataset tar:
  *
- *     make_scenes SPLIT COUNT SEED SIZE OUT.tar          SPLIT: train or val
+ *     make_scenes SPLIT COUNT SEED SIZE OUT.tar          SPLIT: train, val, two-train or two-val
  *
  * A scene is one shape of one colour, solid or hollow, on a patterned background: 1,680
  * combinations, each with one caption. A fixed permutation keeps 256 of them for `val`, so that a
  * held-out caption is never met in training; `val` goes through its combinations once and again.
  * Place, size, turn and shades differ from render to render. The same arguments give the same
  * bytes.
+ *
+ * With two- a scene has two shapes side by side: 470,400 combinations, of which `two-val` has
+ * 4,096. SEED 1 has the first COUNT of them, 2 the next, and so on, so that sets of one COUNT and
+ * different seeds share no caption.
  */
 #include <math.h>
 #include <stdio.h>
@@ -22,6 +26,7 @@
 
 enum {
     HELD_OUT = 256,
+    HELD_OUT_TWO = 4096,
     COLOURS = 8,
     SHAPES = 5,
     FILLS = 2,
@@ -31,6 +36,8 @@ enum {
 };
 /* The background takes one of the seven other colours. */
 enum { COMBINATIONS = COLOURS * (COLOURS - 1) * SHAPES * FILLS * PATTERNS };
+/* Either object has one of the seven that the background does not have. */
+enum { COMBINATIONS_TWO = COMBINATIONS * (COLOURS - 1) * SHAPES * FILLS };
 
 static const struct {
     const char *name;
@@ -43,13 +50,20 @@ static const char *const shapes[SHAPES] = {"circle", "square", "triangle", "cros
 static const char *const fills[FILLS] = {"solid", "hollow"};
 static const char *const patterns[PATTERNS] = {"plain", "striped", "dotted"};
 
-struct scene {
-    int colour, background, shape, fill, pattern;
+struct object {
+    int colour, shape, fill;
     double x, y, radius;
     double turn_cos, turn_sin;
+    int shade[3];
+};
+
+struct scene {
+    struct object objects[2];
+    int object_count;
+    int background, pattern;
     double period;
     double slant_cos, slant_sin;
-    int shade[2][3]; /* of object and background */
+    int shade[3]; /* of the background */
 };
 
 /* No shape reaches farther from its centre than the square root of this. */
@@ -96,38 +110,41 @@ static bool on_background_mark(const struct scene *s, double x, double y) {
     return hypot(remainder(u, s->period), remainder(v, s->period)) < 0.25 * s->period;
 }
 
-/* At (x, y), which is (dx, dy) from the centre of the object in units of its radius: 0 object,
- * 1 background, 2 mark on the background. */
-static int what_is_at(const struct scene *s, double x, double y, double dx, double dy) {
-    if (dx * dx + dy * dy < MAX_REACH_SQUARED) {
-        const double d = edge(s->shape, dx * s->turn_cos + dy * s->turn_sin,
-                              dy * s->turn_cos - dx * s->turn_sin);
-        if (d < 0.0 && (s->fill == 0 || d > -0.28)) {
-            return 0;
+static bool is_on(const struct object *o, double x, double y) {
+    const double dx = (x - o->x) / o->radius;
+    const double dy = (y - o->y) / o->radius;
+    if (dx * dx + dy * dy >= MAX_REACH_SQUARED) {
+        return false;
+    }
+    const double d =
+        edge(o->shape, dx * o->turn_cos + dy * o->turn_sin, dy * o->turn_cos - dx * o->turn_sin);
+    return d < 0.0 && (o->fill == 0 || d > -0.28);
+}
+
+/* Adds the colour at (x, y) to sum. */
+static void add_colour(double sum[3], const struct scene *s, double x, double y) {
+    for (int k = 0; k < s->object_count; k++) {
+        if (is_on(&s->objects[k], x, y)) {
+            for (int c = 0; c < 3; c++) {
+                sum[c] += s->objects[k].shade[c];
+            }
+            return;
         }
     }
-    return on_background_mark(s, x, y) ? 2 : 1;
+    const bool mark = on_background_mark(s, x, y);
+    for (int c = 0; c < 3; c++) {
+        /* Marks are the background's colour, moved towards grey. */
+        sum[c] += mark ? 0.45 * s->shade[c] + 0.55 * 128 : s->shade[c];
+    }
 }
 
 static void render(uint8_t *pixels, int side, const struct scene *s) {
     enum { GRID = 3 };
-    static double at[MAX_SIDE * GRID], dx[MAX_SIDE * GRID], dy[MAX_SIDE * GRID];
-    for (int i = 0; i < side * GRID; i++) {
-        at[i] = (i / GRID + (i % GRID + 0.5) / GRID) / side;
-        dx[i] = (at[i] - s->x) / s->radius;
-        dy[i] = (at[i] - s->y) / s->radius;
-    }
     for (int i = 0; i < side * side; i++) {
         double sum[3] = {0};
         for (int k = 0; k < GRID * GRID; k++) {
-            const int column = i % side * GRID + k % GRID;
-            const int row = i / side * GRID + k / GRID;
-            const int what = what_is_at(s, at[column], at[row], dx[column], dy[row]);
-            for (int c = 0; c < 3; c++) {
-                const int base = s->shade[what == 0 ? 0 : 1][c];
-                /* Marks are the background's colour, moved towards grey. */
-                sum[c] += what == 2 ? 0.45 * base + 0.55 * 128 : base;
-            }
+            add_colour(sum, s, (i % side + (k % GRID + 0.5) / GRID) / side,
+                       (i / side + (k / GRID + 0.5) / GRID) / side);
         }
         for (int c = 0; c < 3; c++) {
             pixels[i * 3 + c] = (uint8_t)(sum[c] / (GRID * GRID) + 0.5);
@@ -139,37 +156,83 @@ static double between(struct rng *r, double low, double high) {
     return low + (high - low) * rng_uniform(r);
 }
 
-static struct scene draw_scene(int combination, struct rng *r) {
-    struct scene s = {0};
-    s.colour = combination % COLOURS;
-    combination /= COLOURS;
-    s.background = (s.colour + 1 + combination % (COLOURS - 1)) % COLOURS;
-    combination /= COLOURS - 1;
-    s.shape = combination % SHAPES;
-    combination /= SHAPES;
-    s.fill = combination % FILLS;
-    s.pattern = combination / FILLS;
-    s.radius = between(r, 0.24, 0.34);
-    s.x = between(r, 0.42, 0.58);
-    s.y = between(r, 0.42, 0.58);
+static void
+draw_place(struct object *o, const struct object *least, const struct object *most, struct rng *r) {
+    o->radius = between(r, least->radius, most->radius);
+    o->x = between(r, least->x, most->x);
+    o->y = between(r, least->y, most->y);
     const double turn = between(r, -0.3, 0.3);
-    s.turn_cos = cos(turn);
-    s.turn_sin = sin(turn);
+    o->turn_cos = cos(turn);
+    o->turn_sin = sin(turn);
+}
+
+static void draw_shade(int shade[3], int c, int colour, struct rng *r) {
+    const double value = colours[colour].rgb[c] + between(r, -14.0, 14.0);
+    shade[c] = (int)fmin(fmax(value, 0.0), 255.0);
+}
+
+/* What the combination has of an object; returns the rest of it. */
+static int take_object(struct object *o, int background, int combination) {
+    o->colour = (background + 1 + combination % (COLOURS - 1)) % COLOURS;
+    combination /= COLOURS - 1;
+    o->shape = combination % SHAPES;
+    combination /= SHAPES;
+    o->fill = combination % FILLS;
+    return combination / FILLS;
+}
+
+static struct scene draw_scene(int combination, bool two, struct rng *r) {
+    static const struct object alone[2] = {{.radius = 0.24, .x = 0.42, .y = 0.42},
+                                           {.radius = 0.34, .x = 0.58, .y = 0.58}};
+    static const struct object left[2] = {{.radius = 0.15, .x = 0.22, .y = 0.35},
+                                          {.radius = 0.2, .x = 0.28, .y = 0.65}};
+    static const struct object right[2] = {{.radius = 0.15, .x = 0.72, .y = 0.35},
+                                           {.radius = 0.2, .x = 0.78, .y = 0.65}};
+    struct scene s = {.object_count = two ? 2 : 1};
+    struct object *first = &s.objects[0];
+    if (two) {
+        s.background = combination % COLOURS;
+        combination = take_object(first, s.background, combination / COLOURS);
+        s.pattern = take_object(&s.objects[1], s.background, combination);
+        draw_place(&s.objects[1], &right[0], &right[1], r);
+    } else {
+        first->colour = combination % COLOURS;
+        combination /= COLOURS;
+        s.background = (first->colour + 1 + combination % (COLOURS - 1)) % COLOURS;
+        combination /= COLOURS - 1;
+        first->shape = combination % SHAPES;
+        combination /= SHAPES;
+        first->fill = combination % FILLS;
+        s.pattern = combination / FILLS;
+    }
+    draw_place(first, two ? &left[0] : &alone[0], two ? &left[1] : &alone[1], r);
     s.period = between(r, 0.16, 0.24);
     const double slant = between(r, 0.0, 3.14159265358979);
     s.slant_cos = cos(slant);
     s.slant_sin = sin(slant);
     for (int c = 0; c < 3; c++) {
-        const int ids[2] = {s.colour, s.background};
-        for (int k = 0; k < 2; k++) {
-            const double shade = colours[ids[k]].rgb[c] + between(r, -14.0, 14.0);
-            s.shade[k][c] = (int)fmin(fmax(shade, 0.0), 255.0);
+        for (int k = 0; k < s.object_count; k++) {
+            draw_shade(s.objects[k].shade, c, s.objects[k].colour, r);
         }
+        draw_shade(s.shade, c, s.background, r);
     }
     return s;
 }
 
-static bool write_sample(FILE *out, int number, int combination, int side, uint64_t seed) {
+static void describe(char *text, size_t size_bytes, const struct scene *s) {
+    static const char *const joined[2] = {"", " left of "};
+    size_t used = 0;
+    for (int k = 0; k < s->object_count; k++) {
+        const struct object *o = &s->objects[k];
+        used += (size_t)snprintf(text + used, size_bytes - used, "%sa %s %s %s", joined[k],
+                                 fills[o->fill], colours[o->colour].name, shapes[o->shape]);
+    }
+    (void)snprintf(text + used, size_bytes - used, " on a %s %s background", patterns[s->pattern],
+                   colours[s->background].name);
+}
+
+static bool
+write_sample(FILE *out, int number, int combination, bool two, int side, uint64_t seed) {
     static uint8_t pixels[MAX_SIDE * MAX_SIDE * 3];
     struct rng r;
     struct error err = {0};
@@ -177,29 +240,34 @@ static bool write_sample(FILE *out, int number, int combination, int side, uint6
     char name[32];
     char caption[128];
     rng_init(&r, seed, RNG_INIT, (uint64_t)number, (uint64_t)combination);
-    const struct scene s = draw_scene(combination, &r);
+    const struct scene s = draw_scene(combination, two, &r);
     render(pixels, side, &s);
     const struct image_view view = {
         .data = pixels, .width_px = side, .height_px = side, .stride_bytes = (size_t)side * 3};
     byte_buffer_init(&jpeg, 0);
     bool ok = image_encode_jpeg(&jpeg, &view, QUALITY, &err) == STATUS_OK;
-    const int size = snprintf(caption, sizeof caption, "a %s %s %s on a %s %s background",
-                              fills[s.fill], colours[s.colour].name, shapes[s.shape],
-                              patterns[s.pattern], colours[s.background].name);
+    describe(caption, sizeof caption, &s);
     (void)snprintf(name, sizeof name, "%09d.jpg", number);
     ok = ok && tar_write_file(out, name, jpeg.data, jpeg.size_bytes);
     (void)snprintf(name, sizeof name, "%09d.txt", number);
-    ok = ok && tar_write_file(out, name, caption, (size_t)size);
+    ok = ok && tar_write_file(out, name, caption, strlen(caption));
     byte_buffer_fini(&jpeg);
     return ok;
 }
 
 int main(int argc, char **argv) {
-    if (argc != 6 || (strcmp(argv[1], "train") != 0 && strcmp(argv[1], "val") != 0)) {
-        (void)fprintf(stderr, "usage: make_scenes train|val COUNT SEED SIZE OUT.tar\n");
+    static const char *const splits[] = {"train", "val", "two-train", "two-val", NULL};
+    int split = 0;
+    while (argc == 6 && splits[split] != NULL && strcmp(argv[1], splits[split]) != 0) {
+        split++;
+    }
+    if (argc != 6 || splits[split] == NULL) {
+        (void)fprintf(stderr,
+                      "usage: make_scenes train|val|two-train|two-val COUNT SEED SIZE OUT.tar\n");
         return 64;
     }
-    const bool val = strcmp(argv[1], "val") == 0;
+    const bool val = split % 2 == 1;
+    const bool two = split >= 2;
     const int count = atoi(argv[2]);
     const uint64_t seed = strtoull(argv[3], NULL, 10);
     const int side = atoi(argv[4]);
@@ -208,12 +276,17 @@ int main(int argc, char **argv) {
         (void)fprintf(stderr, "make_scenes: cannot make %s\n", argv[5]);
         return 73;
     }
+    const int all = two ? COMBINATIONS_TWO : COMBINATIONS;
+    const int held_out = two ? HELD_OUT_TWO : HELD_OUT;
+    const int places = val ? held_out : all - held_out;
+    const uint64_t first = two ? (seed - 1) * (uint64_t)count : 0;
     struct permutation p;
-    permutation_init(&p, COMBINATIONS, 2025, 0);
+    permutation_init(&p, (uint64_t)all, 2025, 0);
     bool ok = true;
     for (int i = 0; ok && i < count; i++) {
-        const int place = val ? i % HELD_OUT : HELD_OUT + i % (COMBINATIONS - HELD_OUT);
-        ok = write_sample(out, i, (int)permutation_at(&p, (uint64_t)place), side,
+        const uint64_t place =
+            (first + (uint64_t)i) % (uint64_t)places + (val ? 0 : (uint64_t)held_out);
+        ok = write_sample(out, i, (int)permutation_at(&p, place), two, side,
                           seed + (val ? 1000003 : 0));
     }
     ok = ok && tar_write_end(out);

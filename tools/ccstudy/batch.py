@@ -9,7 +9,7 @@ Every run is a line of a file of cells:
 V and T: R@1, R@5 and R@10 in percent, means of both directions, on validation and test pairs. GCL: the global loss at
 TAU over training pairs, nan if not measured. GAMMA 0: a method without one. SAMPLES: how many trained, 0 or nothing where
 all runs of the file have as many. Seed 0 tunes: the setting with the highest mean of V counts, and its runs with other
-seeds are the result.
+seeds are the result. Without seed 0 the runs of a method and batch must have one setting.
 """
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NOTES = [
     "With -o each finished run is a line of DIR/batch.cells. The same command skips finished runs; a folder with other options is "
     "refused. Fields of a line: METHOD BATCH TAU RATE GAMMA SEED, R@1 R@5 R@10 on the validation pairs, likewise on the test pairs, the "
     "global loss over 2,000 training anchors (or nan, or omitted), and the number of training samples (or 0, or omitted). Seed 0 is for "
-    "tuning.",
+    "tuning; without it all runs of a loss and batch must have one setting.",
     "--json: settings; rows of method, batch, samples (0: see settings), seeds, recall (the mean of R@1, R@5 and R@10), r1, r5, r10 and over_clip "
     "(the difference from clip's recall at the same batch size and seed), each with its standard error as NAME_se; "
     "the tuned tau, lr and gamma, and validation, the recall by which they were chosen; fit, rows of method, batch, tau and gcl, the "
@@ -170,8 +170,13 @@ class Cells(dict[Key, Cell]):
                 key.batch == batch and key.samples == samples and tau in (None, key.tau)]
 
     def tuned(self, method: str, batch: int, samples: int, tau: float | None = None) -> Key | None:
-        """The setting that is best on validation pairs, the first of equal ones."""
-        return max(self.tuning(method, batch, samples, tau), key=lambda run: mean(run[1].validation), default=(None,))[0]
+        """The setting that is best on validation pairs, the first of equal ones; where no runs tune, the only one."""
+        runs = self.tuning(method, batch, samples, tau)
+        if not runs:
+            given = {replace(key, seed=0) for key in self if key.method == method and key.batch == batch and
+                     key.samples == samples and tau in (None, key.tau)}
+            return given.pop() if len(given) == 1 else None
+        return max(runs, key=lambda run: mean(run[1].validation))[0]
 
 
 def _parse(words: list[str]) -> tuple[Key, Cell]:
@@ -319,7 +324,7 @@ def result_of(cells: Cells) -> dict[str, Any]:
         values = [cell.gcl for _, cell in cells.tuning(name, batch, samples, tau) if math.isfinite(cell.gcl)]
         fit += [at | {"gcl": min(values)}] if values else []
         best = cells.tuned(name, batch, samples, tau)
-        tuning += [at | {"recall": mean(cells[best].test)}] if best else []
+        tuning += [at | {"recall": mean(cells[best].test)}] if best in cells else []
     return {"settings": cells.settings, "runs": len(cells), "rows": rows, "fit": fit, "_tuning": tuning}
 
 
@@ -331,8 +336,9 @@ def _row(cells: Cells, name: str, batch: int, samples: int) -> dict[str, Any] | 
     """None: there are no runs of its tuned setting."""
     tuned, clip = cells.tuned(name, batch, samples), cells.tuned("clip", batch, samples)
     runs = list(_seeds(cells, tuned)) if tuned else []
-    if not runs:
+    if not tuned or not runs:
         return None
+    chosen = [cells[tuned]] if tuned in cells else [cell for _, cell in runs]
     same = [(cell, cells.get(replace(clip, seed=key.seed))) for key, cell in runs] if clip else []
     columns: dict[str, Iterable[float]] = {"recall": [mean(cell.test) for _, cell in runs]}
     columns |= {r: [cell.test[k] for _, cell in runs] for k, r in enumerate(RECALLS)}
@@ -340,7 +346,8 @@ def _row(cells: Cells, name: str, batch: int, samples: int) -> dict[str, Any] | 
     row: dict[str, Any] = {"method": name, "batch": batch, "samples": samples, "seeds": len(runs)}
     for column, values in columns.items():
         row[column], row[f"{column}_se"] = mean_and_error(values)
-    return row | {"tau": tuned.tau, "lr": tuned.rate, "gamma": tuned.gamma, "validation": mean(cells[tuned].validation)}
+    return row | {"tau": tuned.tau, "lr": tuned.rate, "gamma": tuned.gamma,
+                  "validation": mean_and_error([mean(cell.validation) for cell in chosen])[0]}
 
 
 def _with_error(row: dict[str, Any], name: str) -> str | None:
