@@ -1,8 +1,8 @@
 /*
- * fastclip-v0 to -v3: the global contrastive loss with other temperatures (Wei et al., "FastCLIP: a
- * suite of optimization techniques to accelerate CLIP training with limited resources", 2024). g, u
- * and w are those of sogclr; both sides are averaged, as there. gamma falls from 1 to its last
- * value along half a cosine, by epochs (schedule_gamma).
+ * fastclip-v0 to -v3, scent and glofnd: the global contrastive loss with other temperatures (Wei et
+ * al., "FastCLIP: a suite of optimization techniques to accelerate CLIP training with limited
+ * resources", 2024). g, u and w are those of sogclr; both sides are averaged, as there. gamma falls
+ * from 1 to its last value along half a cosine, by epochs (schedule_gamma).
  *
  *   v0  L = 1/2 sum over sides of mean_i sum_j w_ij Delta_ij / tau, one tau, learned:
  *       dL/dlog(1/tau) = L
@@ -27,14 +27,27 @@
  * ones average long. eps bounds log u from below, and so 1 / gamma_i, which the weights of an
  * anchor can add up to.
  *
+ * glofnd: v3 without false negatives, contrasts that match the anchor as its own pair does
+ * (Balmaseda et al., "Discovering global false negatives on the fly", ICML 2025). From epoch
+ * --false-negative-start on each anchor has a threshold lambda_i, at first 1, that the share alpha
+ * of all its contrasts is to be above:
+ *
+ *   h_i = alpha - (share of the batch's contrasts with S_ij > lambda_i),   by Adam (0.9, 0.98,
+ * 1e-8)
+ *
+ * within [-1, 1]; then contrasts with S_ij > lambda_i have no part in g, its mean, and L. An anchor
+ * with no other contrasts keeps them all (published: 0 / 0).
+ *
  * One tau is learned as log(1/tau). The gradient of S uses the tau from before the step.
  *
  * Where the published code differs from its formulas, this follows the formulas: there the pairwise
  * part of v3's dF/dtau counts twice; v2 divides by Adam's second moment without taking its root,
- * and corrects its bias by epochs; of v3 and scent the mean inside the logarithm divides by B, the
- * weights by B - 1. It warms the rate of tau up with that of the model; here only
+ * and corrects its bias by epochs, as glofnd does; of v3 and scent the mean inside the logarithm
+ * divides by B, the weights by B - 1. It warms the rate of tau up with that of the model; here only
  * v0's, which is the model's, is.
  */
+#include <string.h>
+
 #include "train/loss/loss_internal.h"
 
 static const double largest_gradient = 5.0;
@@ -46,6 +59,12 @@ static const struct loss_column v2_columns[] = {{"log_u", .first = SAMPLE_STATE_
                                                 {"tau_gradient", .first = 0.0f},
                                                 {"tau_square", .first = 0.0f},
                                                 {0}};
+enum { THRESHOLD = 1, SHARE_GRADIENT, SHARE_SQUARE };
+static const struct loss_column glofnd_columns[] = {{"log_u", .first = SAMPLE_STATE_UNVISITED},
+                                                    {"threshold", .first = 1.0f},
+                                                    {"share_gradient", .first = 0.0f},
+                                                    {"share_square", .first = 0.0f},
+                                                    {0}};
 
 /* The temperatures of a side's samples, and what Adam keeps of their gradients. */
 struct side_taus {
@@ -69,11 +88,67 @@ static void step_tau(const struct loss_options *o, const struct side_taus *t, in
     t->v[a] = (float)tau.v;
 }
 
+/* ---- false negatives ---- */
+
+static bool is_kept(const struct loss_side *s, int64_t a, int64_t c, double threshold) {
+    return c != a && (double)s->similarity[side_place(s, a, c)] <= threshold;
+}
+
+/* The anchor's own pair, then the contrasts that it keeps, as a row of their own. */
+static struct loss_side
+take_kept(const struct loss *l, const struct loss_side *s, int64_t a, double threshold) {
+    struct loss_side row = *s;
+    row.similarity = l->view_row[0];
+    row.gradient = l->view_row[1];
+    row.anchor_stride = 1;
+    row.contrast_stride = 1;
+    row.weights = s->weights != NULL ? s->weights + a : NULL;
+    row.count = 1;
+    l->view_row[0][0] = (float)side_own(s, a);
+    for (int64_t c = 0; c < s->count; c++) {
+        if (is_kept(s, a, c, threshold)) {
+            l->view_row[0][row.count++] = s->similarity[side_place(s, a, c)];
+        }
+    }
+    memset(row.gradient, 0, (size_t)row.count * sizeof *row.gradient);
+    return row;
+}
+
+static void
+put_kept(const struct loss_side *row, const struct loss_side *s, int64_t a, double threshold) {
+    int64_t k = 0;
+    side_add(s, a, a, (double)row->gradient[k++]);
+    for (int64_t c = 0; c < s->count; c++) {
+        if (is_kept(s, a, c, threshold)) {
+            side_add(s, a, c, (double)row->gradient[k++]);
+        }
+    }
+}
+
+/* Steps the anchor's threshold. Returns it, or where it would keep nothing what keeps all. */
+static double step_threshold(struct loss *l, const struct loss_side *s, int side, int64_t a) {
+    static const struct loss_options adam = {.beta1 = 0.9, .beta2 = 0.98, .eps = 1e-8};
+    const struct loss_options *o = &l->options;
+    float *threshold = &loss_window(l, THRESHOLD, side)[a];
+    float *m = &loss_window(l, SHARE_GRADIENT, side)[a];
+    float *v = &loss_window(l, SHARE_SQUARE, side)[a];
+    const double steps = (double)loss_visits(l, side)[a] - (double)o->false_negative_start;
+    struct loss_learned x = {(double)*threshold, (double)*m, (double)*v};
+    const struct loss_side kept = take_kept(l, s, a, x.value);
+    const double above = 1.0 - side_contrasts(&kept) / side_contrasts(s);
+    loss_adam(&x, &adam, o->false_negative_share - above, o->false_negative_lr, fmax(1.0, steps));
+    *threshold = (float)fmax(-1.0, fmin(1.0, x.value));
+    *m = (float)x.m;
+    *v = (float)x.v;
+    return take_kept(l, s, a, (double)*threshold).count > 1 ? (double)*threshold : HUGE_VAL;
+}
+
 static void fastclip_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
     const struct loss_options *o = &l->options;
     const bool individual = o->temperature == LOSS_TEMPERATURE_INDIVIDUAL;
     const bool times_tau = l->row->times_tau;
     const bool robust = times_tau || individual; /* tau has a price */
+    const bool finds = l->row->finds_false && in->epoch >= o->false_negative_start;
     const double gamma = loss_gamma(l, in->epoch);
     const double global = loss_tau(l);
     const int64_t b = in->batch_count;
@@ -90,10 +165,16 @@ static void fastclip_step(struct loss *l, const struct loss_input *in, struct lo
         for (int64_t a = 0; a < b; a++) {
             const double tau = individual ? (double)taus.tau[a] : global;
             const double scale = times_tau ? share : share / tau;
-            const double log_g = side_log_mean(&s, a, tau, NULL);
+            const double threshold = finds ? step_threshold(l, &s, side, a) : 0.0;
+            const struct loss_side row = finds ? take_kept(l, &s, a, threshold) : s;
+            const int64_t at = finds ? 0 : a;
+            const double log_g = side_log_mean(&row, at, tau, NULL);
             const double updated = loss_updated_u(l, log_u[a], log_g, gamma);
             const double value =
-                side_add_surrogate(&s, a, tau, NULL, updated + log((double)(b - 1)), scale);
+                side_add_surrogate(&row, at, tau, NULL, updated + log(side_contrasts(&row)), scale);
+            if (finds) {
+                put_kept(&row, &s, a, threshold);
+            }
             const double mean = value / (scale * tau); /* sum of w Delta / tau */
             const double weight = side_weight(&s, a);
             loss_add(out, a, weight * value);
@@ -207,4 +288,26 @@ const struct loss_row loss_scent = {
     .anchor_gamma = true,
     .slow_tau = 0.03,
     .device = DEVICE_LOSS_FASTCLIP,
+};
+
+const struct loss_row loss_glofnd = {
+    .name = "glofnd",
+    .paper = "Balmaseda, ICML 2025",
+    .what = "fastclip-v3 without false negatives, by a learned threshold per anchor",
+    .reads = LOSS_READS_TAU | LOSS_READS_GAMMA | LOSS_BIT(LOSS_RHO) | LOSS_BIT(LOSS_U_EPS) |
+             LOSS_BIT(LOSS_FALSE_NEGATIVE_SHARE) | LOSS_BIT(LOSS_FALSE_NEGATIVE_LR) |
+             LOSS_BIT(LOSS_FALSE_NEGATIVE_START),
+    .reads_learned = LOSS_READS_LEARNED_TAU,
+    .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,
+    .own = {.tau = 0.07,
+            .temperature = LOSS_TEMPERATURE_GLOBAL,
+            .tau_lr = 2e-4,
+            .gamma = 0.2,
+            .gamma_schedule = LOSS_GAMMA_COSINE},
+    .columns = glofnd_columns,
+    .surrogate = true,
+    .step = fastclip_step,
+    .times_tau = true,
+    .finds_false = true,
+    .slow_tau = 0.03,
 };

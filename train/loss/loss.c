@@ -215,7 +215,8 @@ bool loss_takes_weights(const struct loss *l) {
 }
 
 bool loss_takes_reference(const struct loss *l) {
-    return l->row->parity == LOSS_PARITY_ALGORITHM && !l->row->views && loss_estimates_global(l);
+    return l->row->parity == LOSS_PARITY_ALGORITHM && !l->row->views && loss_estimates_global(l) &&
+           !l->row->finds_false; /* its thresholds are of similarities */
 }
 
 bool loss_estimates_global(const struct loss *l) {

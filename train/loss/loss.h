@@ -81,10 +81,12 @@ struct loss_options {
     double tau_min, tau_max, tau_lr, tau_momentum, rho;
     double gamma;
     enum loss_gamma_schedule gamma_schedule;
-    uint64_t gamma_epochs;               /* 0 is 1 */
-    double gamma_log_alpha, gamma_slope; /* scent */
-    double margin;                       /* hgcl */
-    double u_eps;                        /* added to every estimate before it enters u */
+    uint64_t gamma_epochs;                          /* 0 is 1 */
+    double gamma_log_alpha, gamma_slope;            /* scent */
+    double margin;                                  /* hgcl */
+    double false_negative_share, false_negative_lr; /* glofnd */
+    uint64_t false_negative_start;
+    double u_eps; /* added to every estimate before it enters u */
     double zeta0, xi0;
     enum loss_xi xi;
     /* From these the trainer computes loss_input.zeta_lr_text and zeta_lr_image. LOSS_AUTO: see
@@ -247,7 +249,8 @@ enum status loss_carried(struct loss *l,
 bool loss_takes_weights(const struct loss *l);
 
 /* Whether similarities can be those in excess of a reference model's, S - R: the loss keeps a
- * running sum u of exp((Delta - Delta of R) / tau), as DRRho-CLIP has it (Wei, ICML 2025). */
+ * running sum u of exp((Delta - Delta of R) / tau), as DRRho-CLIP has it (Wei, ICML 2025). Not of
+ * glofnd. */
 bool loss_takes_reference(const struct loss *l);
 
 /* A teacher, see distill.c. */

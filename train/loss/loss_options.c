@@ -69,6 +69,18 @@ const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT] = {
         {"margin", NUMBER(margin), .max = 2, .value = 0.1,
          .help = "margin of the hinge: candidates whose similarity is lower than the positive "
                  "pair's by more than X have no gradient (TuneCLIP: 0.1, tested 0.01 to 0.5)"},
+    [LOSS_FALSE_NEGATIVE_SHARE] =
+        {"false-negative-share", NUMBER(false_negative_share), .max = 0.999, .value = 1e-4,
+         .help = "fraction of an anchor's candidates to treat as false negatives, those of the "
+                 "highest similarity (Balmaseda: 0.0001 on CC3M, batch 1024)"},
+    [LOSS_FALSE_NEGATIVE_LR] = {"false-negative-lr", NUMBER(false_negative_lr), .max = 2,
+                                .value = 0.05,
+                                .help = "learning rate of the thresholds above which candidates "
+                                        "are false negatives (Balmaseda: 0.05)"},
+    [LOSS_FALSE_NEGATIVE_START] =
+        {"false-negative-start", WHOLE(false_negative_start), .max = 1e6, .value = 15,
+         .help = "first epoch, from 0, that learns thresholds and omits false negatives "
+                 "(Balmaseda: 15 of 37)"},
     [LOSS_ZETA0] = {"zeta0", NUMBER(zeta0), .min = -10, .max = 10, .value = -0.05,
                     .help = "initial zeta (Wang: -0.05 on CC3M, 0 on CC12M)"},
     [LOSS_XI0] = {"xi0", NUMBER(xi0), .min = -10, .max = 10,

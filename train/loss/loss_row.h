@@ -30,6 +30,9 @@ enum loss_option {
     LOSS_GAMMA_SLOPE,
     LOSS_U_EPS,
     LOSS_MARGIN,
+    LOSS_FALSE_NEGATIVE_SHARE,
+    LOSS_FALSE_NEGATIVE_LR,
+    LOSS_FALSE_NEGATIVE_START,
     LOSS_ZETA0,
     LOSS_XI0,
     LOSS_XI,
@@ -162,6 +165,7 @@ struct loss_row {
     bool zeta_frozen;  /* nuclr: zeta never moves */
     bool own_xi;       /* nuclr: the anchor's own zeta instead of xi */
     bool times_tau;    /* fastclip: the loss is multiplied by tau */
+    bool finds_false;  /* glofnd: contrasts above the anchor's threshold have no part */
     bool anchor_gamma; /* scent: gamma depends on the anchor's u */
     bool tiles;      /* step and anchor also work from an anchor's sums, see loss_tiled.h: of beta 0
                         and one positive */

@@ -37,7 +37,8 @@
     X(fastclip_v2)                                                                                 \
     X(fastclip_v3)                                                                                 \
     X(scent)                                                                                       \
-    X(hgcl)
+    X(hgcl)                                                                                        \
+    X(glofnd)
 
 #define DECLARE(name) extern const struct loss_row loss_##name;
 LOSS_ROW_LIST(DECLARE)

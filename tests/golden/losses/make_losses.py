@@ -343,6 +343,45 @@ class Case:
         self.learn_tau(tau, lr / 3 if tau.item() <= 0.03 else lr)
         return value
 
+    def glofnd(self, s, xx, tt, epoch):
+        """GloFND over fastclip-v3: contrasts above a threshold of the anchor count as false negatives."""
+        o, b = self.o, self.b
+        tau = self.current_tau()
+        last, fall, start = o["gamma"], o["gamma_epochs"], o.get("false_negative_start", 15)
+        gamma = 1.0 if epoch == 0 else last + (1 - last) / 2 * (1 + math.cos(math.pi * min(epoch / fall, 1.0)))
+        value, robust = 0.0, (o["rho"] or 6.5) * tau
+        for side, _, m in self.sides(s):
+            others = 1 - torch.eye(b)
+            threshold = self.column(side + ".threshold", 1.0)
+            m1, m2 = self.column(side + ".share_gradient", 0.0), self.column(side + ".share_square", 0.0)
+            if epoch >= start:
+                t = max(1, self.steps - start)
+                above = ((m.detach() > threshold[:, None]) * others).sum(1) / (b - 1)
+                h = o.get("false_negative_share", 1e-4) - above
+                m1, m2 = 0.9 * m1 + 0.1 * h, 0.98 * m2 + 0.02 * h * h
+                step = m1 / (1 - 0.9**t) / (torch.sqrt(m2 / (1 - 0.98**t)) + 1e-8)
+                threshold = torch.clamp(threshold - o.get("false_negative_lr", 0.05) * step, -1, 1)
+                kept = (m.detach() <= threshold[:, None]) * others
+                others = torch.where(kept.sum(1, keepdim=True) > 0, kept, others)
+            self.columns[side + ".threshold"] = threshold
+            self.columns[side + ".share_gradient"], self.columns[side + ".share_square"] = m1, m2
+            count = others.sum(1)
+            delta = m - m.diagonal()[:, None]
+            e = torch.exp(delta.detach() / tau.item()) * others
+            g = e.sum(1) / count + o.get("eps", 0.0)
+            u = self.column(side + ".u", math.nan)
+            u = torch.where(torch.isnan(u), g, (1 - gamma) * u + gamma * g)
+            self.columns[side + ".u"] = u
+            w = e / count[:, None] / u[:, None]
+            value = value + 0.5 * (w * delta).sum(1).mean()
+            pairwise = (torch.exp(delta.detach() / tau) * others).sum(1) / count / u
+            robust = robust + 0.5 * (tau * torch.log(u) + tau.item() * pairwise).mean()
+        value.backward()
+        tau.grad = torch.autograd.grad(robust, tau)[0]
+        lr = o["tau_lr"] or 1e-3
+        self.learn_tau(tau, lr / 3 if tau.item() <= 0.03 else lr)
+        return value
+
     def scent(self, s, xx, tt, epoch):
         return self.fastclip(s, epoch, 4)
 
@@ -825,6 +864,13 @@ def main():
             cases.append(Case("hgcl", b, tau, extreme=extreme, temperature=2, tau_lr=0.01, gamma=0.2, gamma_epochs=2))
     for margin in (0.8, 1.5):
         cases.append(Case("hgcl", 5, 0.3, margin=margin, temperature=1, gamma=0.4, gamma_epochs=1, eps=1e-2, rho=8.5))
+    for b, tau in ((2, 0.1), (5, 0.3), (17, 0.05), (64, 0.01), (32, 0.025), (8, 1.0)):
+        for extreme in (False, True):
+            cases.append(Case("glofnd", b, tau, extreme=extreme, temperature=2, tau_lr=0.01, gamma=0.2, gamma_epochs=2,
+                              false_negative_start=0, false_negative_share=0.2, false_negative_lr=0.3))
+    for start in (1, 15):
+        cases.append(Case("glofnd", 6, 0.3, temperature=1, gamma=0.4, gamma_epochs=1, eps=1e-2, rho=8.5, false_negative_start=start,
+                          false_negative_share=0.1, false_negative_lr=0.9))
     wanted = sys.argv[1] if len(sys.argv) > 1 else "0"
     if wanted == "blocks":
         return blocks()

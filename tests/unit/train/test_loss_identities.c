@@ -258,6 +258,59 @@ TEST(scent_without_slope_has_one_gamma_and_with_large_alpha_no_memory) {
     }
 }
 
+/* ---- glofnd ---- */
+
+/* Two of the others match each anchor as its own pair does. */
+TEST(glofnd_finds_the_false_negatives_and_gives_them_no_gradient) {
+    enum { B = 9 };
+    static struct fixture f;
+    fixture_init(&f, "glofnd", 0.2, B);
+    f.options.false_negative_start = 0;
+    f.options.false_negative_share = 0.25;
+    for (int i = 0; i < B * B; i++) {
+        f.similarity[i] = i / B % 3 == i % B % 3 ? 0.75f : 0.25f * f.similarity[i];
+    }
+    fixture_open(&f, SAMPLES);
+    double early = 0.0;
+    for (int k = 0; k < 60; k++) {
+        step(&f);
+        early = k == 0 ? (double)f.gradient[3] : early;
+    }
+    assert_true(early > 0.0);
+    for (int i = 0; i < B * B; i++) {
+        const bool alike = i / B % 3 == i % B % 3 && i / B != i % B;
+        assert_true((f.gradient[i] == 0.0f) == alike);
+    }
+    for (int i = 0; i < B; i++) {
+        const double threshold = (double)column(&f, "text.threshold")[f.ids[i]];
+        assert_true(threshold > 0.25 && threshold <= 0.85);
+    }
+    fixture_close(&f);
+}
+
+TEST(glofnd_without_a_share_or_before_its_epoch_is_fastclip_v3) {
+    static struct fixture ours;
+    static struct fixture other;
+    for (int before = 0; before < 2; before++) {
+        fixture_init(&ours, "glofnd", 0.2, 7);
+        fixture_init(&other, "fastclip-v3", 0.2, 7);
+        ours.options.false_negative_start = (uint64_t)before;
+        ours.options.false_negative_share = before != 0 ? 0.5 : 0.0;
+        fixture_open(&ours, SAMPLES);
+        fixture_open(&other, SAMPLES);
+        for (int k = 0; k < 4; k++) {
+            draw(ours.similarity, 7, (uint64_t)(k + 5));
+            memcpy(other.similarity, ours.similarity, sizeof other.similarity);
+            step(&ours);
+            step(&other);
+            assert_same_gradient(&ours, &other, before != 0 ? 0.0 : 1e-6);
+            assert_float_equal(column(&ours, "image.threshold")[ours.ids[0]], 1.0f, 0.0f);
+        }
+        fixture_close(&ours);
+        fixture_close(&other);
+    }
+}
+
 /* ---- learned temperatures ---- */
 
 /* Adam's first moment after one step is a tenth of the gradient in log(1/tau). */

@@ -519,6 +519,7 @@ TEST(options_have_an_effect_where_the_row_reads_them) {
             base.options.gamma = 0.4;
             base.options.gamma_epochs = 2;
             base.options.beta_stairs = 3;
+            base.options.false_negative_start = 2;
             base.options.beta_epochs = 4;
             base.options.gamma_schedule =
                 row->parity == LOSS_PARITY_REFERENCE ? LOSS_GAMMA_CONSTANT : LOSS_GAMMA_COSINE;
