@@ -32,6 +32,20 @@ expect 0 train dry --weight w --dry-run
 expect_message 66 "there is no column" train dry --weight nothing --dry-run
 expect_message 64 "column 'two' has 16 numbers" train dry --weight two --epochs 1
 
+# X-CLR: captions' features as both sides of the teacher. Those of vectors at right angles are one-hot targets, which clip has too.
+"$python" -c '
+import ccstream, numpy
+ds = ccstream.Dataset("d")
+ds.attach("captions", ds.ids, numpy.eye(len(ds), dtype="f4"))'
+expect 0 train clip --loss clip --temperature constant --epochs 2
+expect 0 train xclr --loss clip --temperature constant --epochs 2 --teacher-image captions --teacher-text captions --distill-weight 1 --teacher-tau 0.01
+"$python" - <<'END' || fail "orthogonal captions are not CLIP's targets"
+import json
+a, b = ([r["loss"] for r in map(json.loads, open(f"{run}/metrics.jsonl")) if "loss" in r] for run in ("clip", "xclr"))
+assert len(a) == len(b) == 6 and max(abs(x - y) for x, y in zip(a, b)) < 1e-4 and a[0] > 1, (a, b)
+END
+expect_message 64 "column 'captions' has 48 numbers in 1 vectors" train no --loss sogclr --reference captions
+
 # Every row's loss, whose mean is that of metrics.jsonl: from the beginning, and from a checkpoint.
 steps="1 4"
 for how in "--loss nuclr --weight w" "--loss sogclr --reference two --teacher-image two --teacher-text two" "--loss cyclip" \

@@ -58,7 +58,7 @@ static enum status open_features(struct trainer *t,
     for (int side = 0; side < 2; side++) {
         const struct loader_column *c = find(t, side == 0 ? image : text);
         const uint32_t size = c->values / c->vectors;
-        FAIL_IF(c->vectors > 2 || (c->vectors == 1 && image == text) || size < 2 ||
+        FAIL_IF(c->vectors > 2 || (c->vectors == 1 && f == &t->reference) || size < 2 ||
                     (side == 1 && size != f->size),
                 err, STATUS_USAGE,
                 "%s: column '%s' has %" PRIu32 " numbers in %" PRIu32
