@@ -143,7 +143,20 @@ class HeadsTest(unittest.TestCase):
             self.assertTrue((similarity[own] == -heads.FAR).all() and (np.abs(similarity[~own]) <= 1.001).all())
 
     def test_generic_captions_are_those_of_training_images_alone(self):
-        options = command.parse(longtail, "ccstudy longtail", ["--quick", "--generic", "0.4"])
+        self.check_generic([])
+        r = np.random.default_rng(3)
+        with tempfile.TemporaryDirectory() as folder:
+            owners = np.sort(np.append(np.arange(1200), r.integers(1200, size=600))).astype("<i4")
+            images, texts = r.normal(size=(1200, 4)).astype("<f4"), r.normal(size=(1800, 8)).astype("<f4")
+            self.write(f"{folder}/f", images=images, texts=texts, owners=owners)
+            f, kinds = self.check_generic(["--features", f"{folder}/f"]), longtail.clusters(images, 0)
+        self.assertTrue((f.kinds == kinds).all() and len(np.unique(kinds)) == longtail.CLUSTERS)
+        centres = np.stack([images[kinds == c].mean(0) for c in range(longtail.CLUSTERS)])
+        nearest = np.argmin(((images[:, None] - centres) ** 2).sum(2), 1)
+        self.assertGreater((nearest == kinds).mean(), 0.97)
+
+    def check_generic(self, more):
+        options = command.parse(longtail, "ccstudy longtail", ["--quick", "--generic", "0.4", *more])
         longtail.check(options)
         f, popularity = longtail.draw(options, 0.4)
         training = f.texts[f.train]
@@ -156,6 +169,7 @@ class HeadsTest(unittest.TestCase):
         self.assertTrue((same.argmax(1)[generic] == f.kinds[f.train][generic]).all())
         held = f.texts[np.concatenate([f.test, f.validation])]
         self.assertGreater(np.abs(held[:, None] - f.prompts).max(2).min(), 1e-3)
+        return f
 
     def test_partners_have_the_label_and_differ_from_draw_to_draw(self):
         labels = np.append(np.arange(400) % 4, 4)  # one alone

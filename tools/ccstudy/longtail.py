@@ -18,12 +18,14 @@ OPTIONS = [
     Option("generic", "g", list, metavar="SHARE", help="fraction of the training images with a generic caption, 0 to 0.9 [default: 0, 0.3 "
                                                        "and 0.5]"),
     Option("batch", "b", int, 32, "N", "pairs per step, a divisor of 128", 8, heads.LARGEST),
-    *[row for row in heads.OPTIONS if row.name not in ("features", "pairs", "hidden")],
+    *[row for row in heads.OPTIONS if row.name not in ("pairs", "hidden")],
 ]
 NOTES = [
     "Synthetic images are points of 64 clusters with Zipf sizes in 12 latent dimensions, mapped to 64 dimensions with noise. A specific "
     "caption is another view of the image's point, a generic one ('a dog') a view of its cluster's centre; its popularity is the number "
     "of training images that have it. Heads are linear. Validation and test pairs have specific captions.",
+    "With --features, images are those of the features, each with its first caption; clusters come from k-means, and a generic caption is "
+    "the mean of the cluster's training captions.",
     "Methods: sogclr; nuclr with --zeta-lr auto; nuclr with frozen zeta (frozen), without xi, without freezing zeta for the first sixth "
     "of the steps (no freeze), and with initial zeta -tau / 2 (zeta0). The temperature is tuned by recall on validation pairs with one "
     "seed; gamma is 0.8.",
@@ -50,7 +52,7 @@ METHODS = {"sogclr": Method("SogCLR", "sogclr"), "nuclr": Method("NUCLR", "nuclr
            "nofreeze": Method("without the freeze", "nuclr", None, freeze=False), "zeta0": Method("zeta from -tau / 2", "nuclr", None, zeta0=-0.5)}
 CLUSTERS, LATENT, WIDTH = 64, 12, 64
 TAUS = (0.1, 0.2)
-_DRAW, _GENERIC = 31, 32  # what is drawn
+_DRAW, _GENERIC, _CLUSTER = 31, 32, 33  # what is drawn
 
 
 def shares(options: Options) -> list[float]:
@@ -67,19 +69,32 @@ def shares(options: Options) -> list[float]:
 
 
 def check(options: Options) -> None:
-    options.features, options.hidden = None, 0
+    options.hidden = 0
     if heads.LARGEST % options.batch:
         raise UsageError(f"--batch {options.batch} is not a divisor of {heads.LARGEST}")
-    if options.quick and "pairs" not in options.given:
+    if options.quick and options.features is None and "pairs" not in options.given:
         options.pairs = 1200
         options.given.add("pairs")
     heads.check(options)
     shares(options)
 
 
-def draw(options: Options, share: float) -> tuple[Features, np.ndarray]:
-    """Divided features, whose captions are generic for a share of the training images, and the popularity of the caption of
-    every training image."""
+def clusters(x: np.ndarray, seed: int) -> np.ndarray:
+    """The cluster of each row, by k-means."""
+    centres = x[draws(seed, _CLUSTER).choice(len(x), CLUSTERS, replace=False)].astype(np.float64)
+    kind = np.zeros(len(x), int)
+    for _ in range(30):
+        kind = np.argmin((centres ** 2).sum(1) - 2 * x @ centres.T, axis=1)
+        for c in np.unique(kind):
+            centres[c] = x[kind == c].mean(0)
+    return kind
+
+
+def _pairs(options: Options) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
+    """Images, a caption of each, the generic caption of each cluster (None: the mean of its captions), and the cluster of each image."""
+    if options.features is not None:
+        f = heads.read_pairs(options.features)
+        return f.images, f.texts[f.first_text[:-1]], None, clusters(f.images, options.seed)
     r = draws(options.seed, _DRAW)
     centres = r.normal(size=(CLUSTERS, LATENT))
     views = r.normal(size=(2, LATENT, WIDTH)) / np.sqrt(LATENT)
@@ -88,16 +103,26 @@ def draw(options: Options, share: float) -> tuple[Features, np.ndarray]:
     z = centres[kind] + 0.7 * r.normal(size=(options.pairs, LATENT))
     images = np.tanh(z @ views[0]) + 0.7 * r.normal(size=(options.pairs, WIDTH))
     texts = np.tanh(z @ views[1]) + 0.7 * r.normal(size=(options.pairs, WIDTH))
-    prompts = np.tanh(centres @ views[1])
-    f = Features(images.astype(np.float32), np.concatenate([texts, prompts]).astype(np.float32), np.arange(options.pairs))
-    order = heads.divide(Features(f.images, f.texts[:options.pairs], f.owners), options.held_out, options.seed)
+    return images, texts, np.tanh(centres @ views[1]), kind
+
+
+def draw(options: Options, share: float) -> tuple[Features, np.ndarray]:
+    """Divided features, whose captions are generic for a share of the training images, and the popularity of the caption of
+    every training image."""
+    images, texts, prompts, kind = _pairs(options)
+    count = len(images)
+    order = heads.divide(Features(images.astype(np.float32), texts.astype(np.float32), np.arange(count)), options.held_out, options.seed)
+    if prompts is None:
+        own = [order.train[kind[order.train] == c] for c in range(CLUSTERS)]
+        prompts = np.stack([texts[rows if len(rows) > 0 else order.train].mean(0) for rows in own])
+    f = Features(images.astype(np.float32), np.concatenate([texts, prompts]).astype(np.float32), np.arange(count))
     generic = order.train[draws(options.seed, _GENERIC).random(len(order.train)) < share]
-    f.texts[generic] = f.texts[options.pairs + kind[generic]]
-    f.owners = np.concatenate([f.owners, np.full(CLUSTERS, options.pairs)])  # of no image
+    f.texts[generic] = f.texts[count + kind[generic]]
+    f.owners = np.concatenate([f.owners, np.full(CLUSTERS, count)])  # of no image
     f = heads.divide(f, options.held_out, options.seed)
-    f.prompts, f.kinds = f.texts[options.pairs:], kind
-    f.texts, f.owners = f.texts[:options.pairs], f.owners[:options.pairs]
-    popularity = np.ones(options.pairs)
+    f.prompts, f.kinds = f.texts[count:], kind
+    f.texts, f.owners = f.texts[:count], f.owners[:count]
+    popularity = np.ones(count)
     popularity[generic] = np.bincount(kind[generic], minlength=CLUSTERS)[kind[generic]]
     return f, popularity[f.train]
 
