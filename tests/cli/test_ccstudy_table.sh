@@ -104,6 +104,39 @@ find out/runs -name 'step-*' | xargs ls -l --time-style=full-iso >before.txt
 expect 0 "$BIN/ccstudy" table spec.toml -o out --set val=held-out --jobs 2 -q
 find out/runs -name 'step-*' | xargs ls -l --time-style=full-iso | cmp - before.txt || fail "a finished run was repeated"
 
+# ---- two views, watched and tested by the labels of another dataset
+for set in train val; do
+    mkdir images
+    tar -xf $set.tar -C images
+    for text in images/*.txt; do
+        class=$(grep -oE 'plain|striped|dotted' "$text" | head -n 1)
+        mkdir -p "$set-folders/$class"
+        mv "${text%.txt}".jpg "$set-folders/$class/"
+    done
+    rm -r images
+    "$BIN/ccpack" -q -o "$set-classes" "$set-folders"
+done
+cat >views.toml <<'END'
+data = ["train"]
+val = "test"
+knn = "labelled"
+metric = "nn1"
+seeds = [1, 2]
+options = ["--task", "two-views", "--image-tower", "tiny", "--image-size", 16, "--batch-size", 16, "--epochs", 2, "--loss", "simclr"]
+[tests]
+nearest = { run = "knn", data = "test", metric = "nn1" }
+linear = { run = "linear", data = "test", metric = "top1" }
+[rows]
+SimCLR = { options = [] }
+END
+expect 0 "$BIN/ccstudy" table views.toml -o views --set train=train-classes --set labelled=train-classes --set test=val-classes --json -q
+"$python" -c '
+import json
+runs = json.load(open("out.txt"))["rows"]["SimCLR"]["runs"]
+for r in runs:
+    assert "--knn train-classes:val-classes" in r["command"] and r["tests"]["nearest"] == r["value"] and 0 < r["tests"]["linear"] <= 100, r
+assert len(runs) == 2 and all(len(r["curve"]) == 2 for r in runs)' || fail "numbers of two views"
+
 # ---- killed at several moments, and stopped by Ctrl-C, which ends the children
 code=0
 for stop in "KILL 1" "TERM 2" "KILL 3"; do
@@ -152,7 +185,7 @@ expect_message 66 "no table of this name" "$BIN/ccstudy" table nosuch -o bad
 sed 's/"clip"/"clipp"/' spec.toml >bad.toml
 expect_message 64 "did you mean 'clip'.*the whole output is in bad/jobs/CLIP" "$BIN/ccstudy" table bad.toml -o bad --set val=held-out
 # ---- what is installed names options that exist: each row starts
-for name in nuclr-table1 nuclr-table1-small nuclr-figure4 zeta0 fastclip; do
+for name in nuclr-table1 nuclr-table1-small nuclr-figure4 zeta0 fastclip emc2-figure5 dcl-figure3 hcl-figure2; do
     [ -f "$SRC/tools/ccstudy/$name.toml" ] || fail "$name"
 done
 cat >rows.py <<'END'

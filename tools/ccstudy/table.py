@@ -50,7 +50,7 @@ OPTIONS = [
 ]
 NOTES = [
     "SPEC is a TOML file, or the name of an installed one: nuclr-table1, nuclr-table1-small, nuclr-figure4, zeta0, "
-    "fastclip. docs/evaluation.md describes it.",
+    "fastclip, emc2-figure5, dcl-figure3, hcl-figure2. docs/evaluation.md describes it.",
     "Hyperparameters are chosen on the validation data with the first seed, never on the test sets. Errors are standard deviations over "
     "seeds; differences from the baseline are paired by seed and have standard errors.",
     "Interrupted trainings are resumed and finished jobs are not repeated, so interruptions change nothing but the times in the table.",
@@ -81,6 +81,7 @@ class Spec:
     about: list[str]
     data: list[str]
     val: str
+    knn: str
     metric: str
     seeds: list[int]
     options: list[str]
@@ -146,7 +147,7 @@ def read_spec(path: Path) -> Spec:
         one = _Reader(f"{path}: tests.{name}", value)
         tests.append(Test(name, one.take("run", str), one.take("data", str), one.take("metric", str), one.words("options", [])))
         one.end()
-    spec = Spec(r.take("title", str, path.stem), r.words("about", []), r.words("data"), r.take("val", str),
+    spec = Spec(r.take("title", str, path.stem), r.words("about", []), r.words("data"), r.take("val", str), r.take("knn", str, ""),
                 r.take("metric", str, "mean_r1"), r.take("seeds", list), r.words("options", []),
                 r.take("baseline", str, rows[0].name if rows else ""), tests, rows)
     r.end()
@@ -267,7 +268,7 @@ class Driver:
         self.spec = read_spec(path)
         self.out = Path(options.out)
         given = dict(text.partition("=")[::2] for text in options.set)
-        names = [*self.spec.data, self.spec.val, *(t.data for t in self.spec.tests)]
+        names = [n for n in (*self.spec.data, self.spec.val, self.spec.knn, *(t.data for t in self.spec.tests)) if n]
         unknown = set(given) - set(names)
         if unknown:
             raise UsageError(f"--set {min(unknown)}: {path} calls no data so, but {', '.join(sorted(set(names)))}")
@@ -285,10 +286,12 @@ class Driver:
         self.left: dict[str, int] = {}  # jobs by their kind
 
     def training(self, row: Row, settings: dict[str, Any], seed: int) -> Training:
-        words = ["ccstream-train", *(w for d in self.spec.data for w in ("--data", self.place[d])), "--val",
-                 self.place[self.spec.val], *self.spec.options, *row.options,
+        watched = (["--knn", f"{self.place[self.spec.knn]}:{self.place[self.spec.val]}"] if self.spec.knn else
+                   ["--val", self.place[self.spec.val]])
+        words = ["ccstream-train", *(w for d in self.spec.data for w in ("--data", self.place[d])), *watched,
+                 *self.spec.options, *row.options,
                  *(str(w) for pair in settings.items() for w in pair), "--seed", str(seed)]
-        prints = [_fingerprint(self.place[n]) for n in (*self.spec.data, self.spec.val)]
+        prints = [_fingerprint(self.place[n]) for n in (*self.spec.data, self.spec.val, self.spec.knn) if n]
         digest = hashlib.sha256(json.dumps([words, prints]).encode()).hexdigest()[:8]
         return Training(row, settings, seed, words, _slug(row.name, f"s{seed}", digest))
 
@@ -317,11 +320,12 @@ class Driver:
 
     def test(self, t: Training, test: Test) -> float:
         run, place = str(self.out / "runs" / t.name), self.place[test.data]
+        learns = ["--train", self.place[self.spec.knn]] if self.spec.knn and test.run in ("knn", "linear", "mean") else []
         digest = hashlib.sha256(json.dumps([test.run, test.options, _fingerprint(place)]).encode()).hexdigest()[:8]
         name = f"{t.name}-{_slug(test.run, digest)}"  # tests of one command share it
 
         def make() -> dict[str, Any]:
-            where = ["--sets", place, "-o", str(self.out / "suites" / name)] if test.run == "suite" else ["--data", place]
+            where = ["--sets", place, "-o", str(self.out / "suites" / name)] if test.run == "suite" else [*learns, "--data", place]
             text = self.children.call(name, ["ccstream-eval", test.run, run, *where, "--json", *test.options,
                                              *self.children.common])
             return json.loads(text)
@@ -389,6 +393,7 @@ def _metric(result: dict[str, Any], test: Test) -> float:
         named |= {a["name"]: a["value"] for a in result["averages"]}
         value = named.get(test.metric)
         value = None if value is None else 100 * value
+    value = value.get("top1") if isinstance(value, dict) else value  # of knn, whose classifiers have names
     if not isinstance(value, (int, float)):
         raise DataError(f"tests.{test.name}: ccstream-eval {test.run} prints no number '{test.metric}'")
     return float(value)
