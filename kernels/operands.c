@@ -124,6 +124,10 @@ static enum status conv_bn_rules(const void *args, const int64_t *sizes, struct 
 
 static enum status conv_bn_bwd_rules(const void *args, const int64_t *sizes, struct error *err) {
     const struct conv_bn_bwd *op = args;
+    const bool out = tensor_present(&op->out);
+    FAIL_IF(out == tensor_present(&op->beta) || (!out && tensor_present(&op->dresidual)), err,
+            STATUS_INVALID,
+            "conv_bn_bwd: the mask needs out, or, without dresidual, beta: one of the two");
     TRY(group_rules("conv_bn_bwd", op->group, err));
     return conv_rules("conv_bn_bwd", &op->conv, sizes, err);
 }

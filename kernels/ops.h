@@ -218,8 +218,8 @@ struct conv_bn {
     float momentum; /* weight of the new value in the running statistics, 0.1 */
 };
 
-/* Of the training form. `out` carries the mask of the ReLU. With beta, which is allowed only where
- * the forward call had no residual, a device may compute the mask from pre instead. */
+/* Of the training form. The mask of the ReLU comes from `out`, or from pre and beta: exactly one of
+ * the two is given, and beta only where the forward call had no residual. */
 #define CONV_BN_BWD_TENSORS(T, W)                                                                  \
     W(din, OUT, REAL, "NHWI", OPTIONAL, MODE(din_mode))                                            \
     W(dresidual, OUT, REAL, "NPQO", OPTIONAL,                                                      \
@@ -229,7 +229,7 @@ struct conv_bn {
     W(dbeta, OUT, PARAM, "O", MODE(param_mode))                                                    \
     T(dpre, SCRATCH, REAL, "NPQO")                                                                 \
     T(dout, IN, REAL, "NPQO")                                                                      \
-    T(out, IN, REAL, "NPQO")                                                                       \
+    W(out, IN, REAL, "NPQO", OPTIONAL)                                                             \
     T(pre, IN, REAL, "NPQO")                                                                       \
     T(mean, IN, PARAM, "O")                                                                        \
     T(rstd, IN, PARAM, "O")                                                                        \

@@ -47,8 +47,8 @@ ALWAYS_INLINE void finish(void *to, int64_t at, const float *buffer, int64_t cou
 struct rows {
     void *to, *dresidual;                  /* out or dpre; dresidual may be dout itself */
     const void *x, *residual, *dout, *out; /* x: pre */
-    const float *mean, *scale, *beta;      /* by channel */
-    const float *a, *b, *k;                /* factors of the gradient, by channel */
+    const float *mean, *scale, *beta;      /* by channel; scale: gamma rstd */
+    const float *b, *k;                    /* factors of the gradient, by channel */
     double *sums;                          /* two of each channel, one after the other */
     int64_t count, c;
     float floor; /* of the activation: 0 or minus infinity */
@@ -86,9 +86,18 @@ ALWAYS_INLINE void add_moments(const struct rows *rows, bool bf16) {
     }
 }
 
-/* sums += dy and dy (x - mean), dy being dout where out > floor. dout is read either way, so that
- * the loop has no branch. */
-ALWAYS_INLINE void add_gradient_moments(const struct rows *rows, bool bf16) {
+/* dy of element e in column i: dout where out > floor. by_pre: out was not kept, and is computed
+ * once more. dout is read either way, so that the loops have no branch. */
+ALWAYS_INLINE float
+gradient_at(const struct rows *w, int64_t e, int64_t i, bool by_pre, bool bf16) {
+    const float d = load(w->dout, e, bf16);
+    const float y = by_pre ? (load(w->x, e, bf16) - w->mean[i]) * w->scale[i] + w->beta[i]
+                           : load(w->out, e, bf16);
+    return y > w->floor ? d : 0.0f;
+}
+
+/* sums += dy and dy (x - mean). */
+ALWAYS_INLINE void add_gradient_moments(const struct rows *rows, bool by_pre, bool bf16) {
     const struct rows w = *rows;
     double *restrict sum_dy = w.sums;
     double *restrict sum_dy_x = w.sums + w.c;
@@ -101,8 +110,7 @@ ALWAYS_INLINE void add_gradient_moments(const struct rows *rows, bool bf16) {
 #pragma GCC unroll 8
             for (int64_t g = 0; g < GROUP; g++) {
                 const int64_t e = (r + g) * w.c + i;
-                const float d = load(w.dout, e, bf16);
-                const float dy = load(w.out, e, bf16) > w.floor ? d : 0.0f;
+                const float dy = gradient_at(&w, e, i, by_pre, bf16);
                 s += dy;
                 q += dy * (load(w.x, e, bf16) - w.mean[i]);
             }
@@ -114,8 +122,7 @@ ALWAYS_INLINE void add_gradient_moments(const struct rows *rows, bool bf16) {
 #pragma omp simd
         for (int64_t i = 0; i < w.c; i++) {
             const int64_t e = r * w.c + i;
-            const float d = load(w.dout, e, bf16);
-            const float dy = load(w.out, e, bf16) > w.floor ? d : 0.0f;
+            const float dy = gradient_at(&w, e, i, by_pre, bf16);
             sum_dy[i] += (double)dy;
             sum_dy_x[i] += (double)dy * (double)(load(w.x, e, bf16) - w.mean[i]);
         }
@@ -155,8 +162,8 @@ ALWAYS_INLINE void apply(const struct rows *rows, bool bf16) {
     }
 }
 
-/* dx = a dy + b (x - mean) + k per channel */
-ALWAYS_INLINE void apply_gradient(const struct rows *rows, bool bf16) {
+/* dx = scale dy + b (x - mean) + k per channel */
+ALWAYS_INLINE void apply_gradient(const struct rows *rows, bool by_pre, bool bf16) {
     const struct rows w = *rows;
     const int64_t step = bf16 ? STRETCH : w.c;
     float buffer[STRETCH];
@@ -164,16 +171,15 @@ ALWAYS_INLINE void apply_gradient(const struct rows *rows, bool bf16) {
         for (int64_t from = 0; from < w.c; from += step) {
             const int64_t size = w.c - from < step ? w.c - from : step;
             const float *mean = w.mean + from;
-            const float *a = w.a + from;
+            const float *scale = w.scale + from;
             const float *b = w.b + from;
             const float *k = w.k + from;
             const int64_t at = e + from;
             float *to = target(w.to, at, buffer, bf16);
 #pragma omp simd
             for (int64_t i = 0; i < size; i++) {
-                const float d = load(w.dout, at + i, bf16);
-                const float dy = load(w.out, at + i, bf16) > w.floor ? d : 0.0f;
-                to[i] = a[i] * dy + b[i] * (load(w.x, at + i, bf16) - mean[i]) + k[i];
+                const float dy = gradient_at(&w, at + i, from + i, by_pre, bf16);
+                to[i] = scale[i] * dy + b[i] * (load(w.x, at + i, bf16) - mean[i]) + k[i];
             }
             finish(w.to, at, to, size, bf16);
         }
@@ -191,8 +197,7 @@ ALWAYS_INLINE void apply_residual(const struct rows *rows, bool add, bool bf16) 
         float *to = target(w.dresidual, at, buffer, bf16);
 #pragma omp simd
         for (int64_t i = 0; i < size; i++) {
-            const float d = load(w.dout, at + i, bf16);
-            const float dy = load(w.out, at + i, bf16) > w.floor ? d : 0.0f;
+            const float dy = gradient_at(&w, at + i, 0, false, bf16);
             to[i] = add ? load(w.dresidual, at + i, bf16) + dy : dy;
         }
         finish(w.dresidual, at, to, size, bf16);
@@ -210,9 +215,11 @@ typedef void rows_function(const struct rows *rows);
     }                                                                                              \
     static rows_function *const name##_by_type[] = {name##_f32, name##_bf16};
 BOTH_TYPES(moments, add_moments, )
-BOTH_TYPES(gradient_moments, add_gradient_moments, )
+BOTH_TYPES(gradient_moments, add_gradient_moments, false, )
+BOTH_TYPES(gradient_moments_by_pre, add_gradient_moments, true, )
 BOTH_TYPES(output, apply, )
-BOTH_TYPES(gradient, apply_gradient, )
+BOTH_TYPES(gradient, apply_gradient, false, )
+BOTH_TYPES(gradient_by_pre, apply_gradient, true, )
 BOTH_TYPES(residual, apply_residual, false, )
 BOTH_TYPES(added_residual, apply_residual, true, )
 
@@ -308,6 +315,12 @@ static void sum_moments(double *sums, const float *pivot, const struct tensor *p
     add_blocks(sums, c);
 }
 
+static void set_scale(float *scale, const struct tensor *gamma, const struct tensor *rstd) {
+    for (int64_t i = 0; i < gamma->shape[0]; i++) {
+        scale[i] = ((const float *)gamma->data)[i] * ((const float *)rstd->data)[i];
+    }
+}
+
 /* `how` holds what all blocks share. */
 static void normalise(const struct conv_bn *op, const struct rows *how) {
     rows_function *const run = output_by_type[op->pre.dtype == DTYPE_BF16];
@@ -348,9 +361,7 @@ enum status cpu_conv_bn(struct device *dev, const struct conv_bn *op, struct err
         }
     }
     float *scale = scratch;
-    for (int64_t i = 0; i < c; i++) {
-        scale[i] = ((const float *)op->gamma.data)[i] * ((const float *)op->rstd.data)[i];
-    }
+    set_scale(scale, &op->gamma, &op->rstd);
     const struct rows how = {.mean = op->mean.data,
                              .scale = scale,
                              .beta = op->beta.data,
@@ -373,9 +384,9 @@ static void set_vector_gradients(const struct conv_bn_bwd *op, const double *sum
     }
 }
 
-/* The factors of dx = a dy + b (x - mean) + k, from the sums over the batch and its m rows:
- * dx = g r (dy - sum_dy/m - (x - mu) r sum_dy_xhat/m). */
-static void set_factors(const struct conv_bn_bwd *op, const double *sums, float *factors) {
+/* The factors of dx = scale dy + b (x - mean) + k, from the sums over the batch and its m rows:
+ * dx = g r (dy - sum_dy/m - (x - mu) r sum_dy_xhat/m), scale = g r. */
+static void set_factors(const struct conv_bn_bwd *op, const double *sums, float *b, float *k) {
     const int64_t c = op->pre.shape[3];
     const double m = sums[2 * c];
     for (int64_t i = 0; i < c; i++) {
@@ -383,9 +394,8 @@ static void set_factors(const struct conv_bn_bwd *op, const double *sums, float 
         const double g = (double)((const float *)op->gamma.data)[i];
         const double sum_dy = sums[i];
         const double sum_dy_xhat = sums[c + i] * r;
-        factors[i] = (float)(g * r);
-        factors[c + i] = (float)(-g * r * r * sum_dy_xhat / m);
-        factors[2 * c + i] = (float)(-g * r * sum_dy / m);
+        b[i] = (float)(-g * r * r * sum_dy_xhat / m);
+        k[i] = (float)(-g * r * sum_dy / m);
     }
 }
 
@@ -430,30 +440,35 @@ static void each_row(const struct rows *how,
     }
 }
 
-/* Both passes over dout. Each tensor is read no more often than it must be: without an activation
- * pre, which is needed anyway, stands for out; and dy, once stored as dresidual, for both. */
+/* Both passes over dout. Each tensor is read no more often than it must be: pre, which is needed
+ * anyway, gives the mask where there is no activation or `out` was omitted; and dy, once stored as
+ * dresidual, serves both. */
 static enum status backward_batch_norm(const struct conv_bn_bwd *op,
                                        const struct rows *how,
                                        double *sums,
-                                       float *factors,
+                                       float *b,
+                                       float *k,
                                        struct error *err) {
     const struct tensor none = {.ndim = 0};
     const bool half = op->pre.dtype == DTYPE_BF16;
     const bool stored = tensor_present(&op->dresidual) && op->dresidual_mode == WRITE_SET;
-    const struct tensor *mask = how->floor < 0.0f ? &op->pre : &op->out;
+    const bool linear = how->floor < 0.0f;
+    const bool by_pre = !linear && !tensor_present(&op->out);
+    const struct tensor *mask = linear ? &op->pre : &op->out;
     memset(sums, 0, (size_t)(BLOCKS * 2 * how->c) * sizeof *sums);
-    each_row(how, gradient_moments_by_type[half], residual_by_type[half], sums, &none,
-             stored ? &op->dresidual : &none, &op->dout, mask, &op->pre);
+    each_row(how, (by_pre ? gradient_moments_by_pre_by_type : gradient_moments_by_type)[half],
+             residual_by_type[half], sums, &none, stored ? &op->dresidual : &none, &op->dout, mask,
+             &op->pre);
     add_blocks(sums, how->c);
     set_vector_gradients(op, sums);
     sums[2 * how->c] = (double)(tensor_count(&op->pre) / how->c);
     TRY(batch_norm_group_add(op->group, sums, how->c, err));
-    set_factors(op, sums, factors);
+    set_factors(op, sums, b, k);
     struct rows again = *how;
     again.floor = stored ? -INFINITY : how->floor;
-    each_row(&again, gradient_by_type[half], added_residual_by_type[half], sums, &op->dpre,
-             stored ? &none : &op->dresidual, stored ? &op->dresidual : &op->dout,
-             stored ? &op->pre : mask, &op->pre);
+    each_row(&again, (by_pre ? gradient_by_pre_by_type : gradient_by_type)[half],
+             added_residual_by_type[half], sums, &op->dpre, stored ? &none : &op->dresidual,
+             stored ? &op->dresidual : &op->dout, stored ? &op->pre : mask, &op->pre);
     return STATUS_OK;
 }
 
@@ -464,14 +479,18 @@ enum status cpu_conv_bn_bwd(struct device *dev, const struct conv_bn_bwd *op, st
     TRY(cpu_scratch(dev, (size_t)doubles * sizeof(double) + (size_t)(3 * c) * sizeof(float),
                     &scratch, err));
     double *sums = scratch;
-    float *factors = (float *)(sums + doubles);
+    float *scale = (float *)(sums + doubles);
+    float *b = scale + c;
+    float *k = b + c;
+    set_scale(scale, &op->gamma, &op->rstd);
     const struct rows how = {.mean = op->mean.data,
-                             .a = factors,
-                             .b = factors + c,
-                             .k = factors + 2 * c,
+                             .scale = scale,
+                             .beta = op->beta.data,
+                             .b = b,
+                             .k = k,
                              .c = c,
                              .floor = op->conv.act == ACTIVATION_RELU ? 0.0f : -INFINITY};
-    TRY(backward_batch_norm(op, &how, sums, factors, err));
+    TRY(backward_batch_norm(op, &how, sums, b, k, err));
     const struct convolution by_weight = cpu_convolution(
         CONV_BACKWARD_WEIGHT, op->param_mode, &op->dpre, &op->in, &op->dweight, &op->conv);
     TRY(cpu_convolve(dev, &by_weight, err));

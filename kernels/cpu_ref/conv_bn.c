@@ -166,7 +166,12 @@ enum status ref_conv_bn(struct device *dev, const struct conv_bn *op, struct err
 
 /* dy of one element: the gradient before the activation. */
 static double masked(const struct conv_bn_bwd *op, int64_t i) {
-    return op->conv.act == ACTIVATION_RELU && get(&op->out, i) <= 0.0 ? 0.0 : get(&op->dout, i);
+    const int64_t c = i % op->pre.shape[3];
+    const double y = tensor_present(&op->out) ? get(&op->out, i)
+                                              : (get(&op->pre, i) - get(&op->mean, c)) *
+                                                        get(&op->rstd, c) * get(&op->gamma, c) +
+                                                    get(&op->beta, c);
+    return op->conv.act == ACTIVATION_RELU && y <= 0.0 ? 0.0 : get(&op->dout, i);
 }
 
 /* Sums over this call's rows of channel c. */

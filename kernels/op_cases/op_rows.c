@@ -88,9 +88,8 @@ static void describe_conv_bn_bwd(struct op_case *c, const int64_t *s) {
     op_add_operands(c);
     omit(c, OP_OMIT, "din");
     omit(c, OP_OMIT | OP_PLAIN, "dresidual");
-    if (!has(c, OP_PLAIN)) {
-        find(c, "beta")->shape.ndim = 0; /* not beside a residual */
-    }
+    find(c, "out")->optional = find(c, "beta")->optional = false; /* one of the two */
+    find(c, has(c, OP_PLAIN) ? "out" : "beta")->shape.ndim = 0;   /* no beta beside a residual */
     alias(c, "dresidual", "dout");
 }
 

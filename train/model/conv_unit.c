@@ -153,8 +153,7 @@ enum status unit_backward(const struct unit_owner *o,
                                   .groups = resnet_group_count(o->norm, u->out_channels)},
             err);
     }
-    const struct tensor beta =
-        tensor_present(&dresidual) ? NOT_WANTED : params_tensor(o->params, u->beta);
+    const bool by_out = tensor_present(&dresidual); /* the mask, else by pre and beta */
     return o->dev->ops->conv_bn_bwd(
         o->dev,
         &(struct conv_bn_bwd){.din = din,
@@ -164,14 +163,14 @@ enum status unit_backward(const struct unit_owner *o,
                               .dbeta = params_grad(o->params, u->beta),
                               .dpre = shaped(&o->dpre, n, u->out_px, u->out_channels),
                               .dout = dout,
-                              .out = first_rows(u->out, n),
+                              .out = by_out ? first_rows(u->out, n) : NOT_WANTED,
                               .pre = first_rows(u->pre, n),
                               .mean = u->mean,
                               .rstd = u->rstd,
                               .in = in,
                               .weight = as_weight(params_tensor(o->params, u->weight)),
                               .gamma = params_tensor(o->params, u->gamma),
-                              .beta = beta,
+                              .beta = by_out ? NOT_WANTED : params_tensor(o->params, u->beta),
                               .din_mode = din_mode,
                               .param_mode = o->mode,
                               .conv = conv_of(u),

@@ -6,10 +6,11 @@
  *   bottleneck  x -> 1x1 -> 3x3/s -> 1x1 -> + shortcut -> relu
  *   shortcut    x, or 1x1/s, or 2x2 average pool and 1x1
  *
- * Memory. In training every unit keeps its output and what is before its batch norm (`kept`), and
- * the backward pass walks four equal slots of `scratch`: one holds dL/d(output of the block), the
- * others what arises inside, and at the end of a block one of them holds dL/d(its input). Without
- * training the same four slots hold the activations themselves, and nothing else is kept.
+ * Memory. In training a unit keeps its output and what is before its batch norm (`kept`), except
+ * outputs that no gradient reads: those before a pool and of shortcuts. The backward pass walks
+ * four equal slots of `scratch`: one holds dL/d(output of the block), the others what arises
+ * inside, and at the end of a block one of them holds dL/d(its input). Without training the same
+ * four slots hold the activations themselves, and nothing else is kept.
  *
  * Shapes in comments: N images, P pixels of a side before a unit and P' after it, I channels before
  * and O after.
@@ -326,9 +327,13 @@ place_activation(const struct layout *l, int32_t slot, int32_t px, int32_t chann
     return carve_take(l->kept, tensor_4d(NULL, l->dtype, r->opt.max_batch, px, px, channels));
 }
 
-static void place_unit(const struct layout *l, struct unit *u, int32_t slot) {
+/* passing: no gradient reads the output, so it stays in its slot in training too. Where batch norm
+ * keeps pre that is what is pooled or added right away. */
+static void place_unit(const struct layout *l, struct unit *u, bool passing, int32_t slot) {
     const struct resnet *r = l->r;
-    u->out = place_activation(l, slot, u->out_px, u->out_channels);
+    u->out = passing && r->opt.norm_layers == RESNET_NORM_BATCH
+                 ? shaped(&r->slots[slot], r->opt.max_batch, u->out_px, u->out_channels)
+                 : place_activation(l, slot, u->out_px, u->out_channels);
     if (r->opt.norm_layers == RESNET_NORM_NONE) {
         u->pre = u->mean = u->rstd = NOT_WANTED;
         return;
@@ -355,18 +360,18 @@ static int32_t place_block(const struct layout *l, struct block *b, int32_t in) 
         b->averaged = place_activation(l, a, b->shortcut.in_px, b->shortcut.in_channels);
     }
     if (b->has_shortcut) {
-        place_unit(l, &b->shortcut, c);
+        place_unit(l, &b->shortcut, true, c);
     }
-    place_unit(l, &b->units[0], a);
-    place_unit(l, &b->units[1], d);
+    place_unit(l, &b->units[0], false, a);
+    place_unit(l, &b->units[1], b->has_inner, d);
     if (b->has_inner) {
         b->inner = place_activation(l, a, b->units[2].in_px, b->units[2].in_channels);
-        place_unit(l, &b->units[2], d);
+        place_unit(l, &b->units[2], false, d);
     }
     if (b->unit_count == 2 || b->has_inner) {
         return d;
     }
-    place_unit(l, &b->units[2], a);
+    place_unit(l, &b->units[2], false, a);
     return a;
 }
 
@@ -391,7 +396,7 @@ void resnet_place(struct resnet *r,
     r->input = place_activation(&l, at, r->opt.image_px, 3);
     for (int32_t i = 0; i < r->stem_count; i++) {
         at = (at + 1) % SLOT_COUNT;
-        place_unit(&l, &r->stem[i], at);
+        place_unit(&l, &r->stem[i], r->has_pool && i == r->stem_count - 1, at);
     }
     if (r->has_pool) {
         at = (at + 1) % SLOT_COUNT;
