@@ -18,7 +18,7 @@ for op in conv_bn conv_bn_bwd linear linear_bwd attention_bwd embedding_bwd l2_n
 done
 step --tower image --machine off
 hasnt out.txt matmul_gflops
-has out.txt conv_only_ratio
+hasnt out.txt conv_only
 hasnt out.txt attention # an image tower has none
 step --tower text --padding longest --full --machine off
 grep -q "^tower: *text" out.txt
