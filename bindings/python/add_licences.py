@@ -4,23 +4,25 @@
 
 Each library in ccstream.libs must be that of an installed package; its /usr/share/doc/PACKAGE/copyright becomes
 licenses/bundled/PACKAGE.txt, and the common licences that such a file names are copied beside it. The same wheel gives
-the same bytes.
+the same bytes. CCSTREAM_DPKG: the system that has the packages (default: this one).
 """
 import base64
 import hashlib
+import os
 import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
-COMMON = Path("/usr/share/common-licenses")
+ROOT = Path(os.environ.get("CCSTREAM_DPKG", "/"))
+COMMON = ROOT / "usr/share/common-licenses"
 
 
 def package_of(library):
     """auditwheel names libzstd.so.1.5.4 libzstd-0123abcd.so.1.5.4."""
     file = re.sub(r"-[0-9a-f]{8}(?=\.so)", "", library)
-    found = subprocess.run(["dpkg-query", "-S", f"*/{file}"], capture_output=True, text=True).stdout
+    found = subprocess.run(["dpkg-query", f"--admindir={ROOT}/var/lib/dpkg", "-S", f"*/{file}"], capture_output=True, text=True).stdout
     names = sorted({line.split(":")[0] for line in found.splitlines() if re.search(r"/lib/[^ ]*$", line)})
     if not names:
         sys.exit(f"add_licences: no package has {file}, which is in the wheel")
@@ -29,7 +31,7 @@ def package_of(library):
 
 def texts_of(package):
     """(name, bytes) of its licences."""
-    copyright = Path("/usr/share/doc", package, "copyright").read_bytes()
+    copyright = (ROOT / "usr/share/doc" / package / "copyright").read_bytes()
     names = sorted(set(re.findall(rb"/usr/share/common-licenses/([A-Za-z0-9.+-]*[A-Za-z0-9])", copyright)))
     return [(f"{package}.txt", copyright), *((n.decode() + ".txt", (COMMON / n.decode()).read_bytes()) for n in names)]
 

@@ -1,5 +1,10 @@
-"""Loaders that are ended in every way: many opened and closed, fork, spawn, pickling, the end of the interpreter while it
-loads, exceptions in functions of the user, and Ctrl-C at any moment. CCSTREAM_TEST_ROUNDS: how often (default 4)."""
+r"""Loaders that are ended in every way: many opened and closed, fork, spawn, pickling, the end of the interpreter while it
+loads, exceptions in functions of the user, and Ctrl-C at any moment. A thousand rounds of each, by hand,
+in a few hours:
+
+    B=$PWD/build/release T=$PWD/tests/python; cd "$(mktemp -d)" && CCSTREAM_TEST_ROUNDS=1000 TESTBIN=$B/tests/bin PYTHONPATH=$B/python \
+        python3 "$T/test_robustness.py" -v [RobustnessTest.test_ctrl_c_at_any_moment...]
+"""
 
 import gc
 import multiprocessing
@@ -21,8 +26,12 @@ except ImportError:
 import ccstream
 from ccstream import _ccstream
 
-ROUNDS = int(os.environ.get("CCSTREAM_TEST_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("CCSTREAM_TEST_ROUNDS", "0"))
 SAMPLES, BATCH, SIZE = 60, 12, 16
+
+
+def rounds(usual):
+    return range(ROUNDS or usual)
 
 
 def setUpModule():
@@ -84,30 +93,32 @@ class RobustnessTest(unittest.TestCase):
 
     def test_children_by_fork_and_spawn_have_loaders_of_their_own(self):
         dl = loader(tokenizer=lengths)
-        batches = iter(dl)
-        next(batches)
-        for method in ("fork", "spawn"):
-            with multiprocessing.get_context(method).Pool(2) as pool:
-                self.assertEqual(pool.map(count_rows, ["d"] * 3), [SAMPLES] * 3)
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                next(batches)
-            except ccstream.ForkedError:
-                code = 0
-            finally:
-                os._exit(code)
-        self.assertEqual(os.waitpid(child, 0)[1], 0)
-        self.assertEqual(sum(1 for _ in batches), len(dl) - 1)
+        for _ in rounds(1):
+            batches = iter(dl)
+            next(batches)
+            for method in ("fork", "spawn"):
+                with multiprocessing.get_context(method).Pool(2) as pool:
+                    self.assertEqual(pool.map_async(count_rows, ["d"] * 3).get(120), [SAMPLES] * 3)
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    next(batches)
+                except ccstream.ForkedError:
+                    code = 0
+                finally:
+                    os._exit(code)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            self.assertEqual(sum(1 for _ in batches), len(dl) - 1)
 
     def test_loaders_and_batches_are_not_pickled(self):
-        dl = loader()
-        for thing in (dl, next(iter(dl)), loader(tokenizer=lengths)):
-            with self.assertRaises(TypeError):
-                pickle.dumps(thing)
-        state = pickle.loads(pickle.dumps(dl.state_dict()))
-        loader().load_state_dict(state)
+        for _ in rounds(1):
+            dl = loader()
+            for thing in (dl, next(iter(dl)), loader(tokenizer=lengths)):
+                with self.assertRaises(TypeError):
+                    pickle.dumps(thing)
+            state = pickle.loads(pickle.dumps(dl.state_dict()))
+            loader().load_state_dict(state)
 
     def test_the_interpreter_ends_while_it_loads(self):
         code = ("import ccstream, numpy, sys, threading, time\n"
@@ -121,7 +132,7 @@ class RobustnessTest(unittest.TestCase):
                 "    if how == 'raise': raise SystemExit(3)\n"
                 "    if how == 'thread': threading.Thread(target=lambda: [None for _ in make()]).start()\n"
                 "    if how == 'cycle': a.own = a; b.own = b; v = w = x = y = a = b = None\n")
-        for _ in range(ROUNDS):
+        for _ in rounds(4):
             for how, status in (((), 0), (("raise",), 3), (("thread",), 0), (("cycle",), 0), (("thread", "raise"), 3)):
                 done = subprocess.run([sys.executable, "-c", code, *how], capture_output=True, text=True, timeout=120)
                 self.assertEqual((done.returncode, done.stderr), (status, ""), how)
@@ -142,7 +153,7 @@ class RobustnessTest(unittest.TestCase):
                 raise RuntimeError("of the subset")
             return ccstream.Dataset("d").ids
 
-        for round in range(ROUNDS):
+        for round in rounds(4):
             dl = loader(tokenizer=fail_at(1 + round % 5))
             with self.assertRaisesRegex(RuntimeError, "of the tokenizer"):
                 for _ in dl:
@@ -178,7 +189,7 @@ class RobustnessTest(unittest.TestCase):
                 "dl = ccstream.DataLoader('d', **o)\n"
                 "print(sum(len(b['id']) for b in dl))\n")
         moment = random.Random(5)
-        for round in range(ROUNDS):
+        for round in rounds(4):
             with subprocess.Popen([sys.executable, "-c", code, str(round % 2)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
                 self.assertEqual(child.stdout.readline(), "loads\n")
                 time.sleep(moment.uniform(0, 0.2))

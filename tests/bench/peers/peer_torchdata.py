@@ -1,0 +1,57 @@
+"""torchdata's nodes over a folder of JPEG files, decoded by torchvision: each worker makes whole batches.
+
+--decode pillow: by Pillow instead. Workers are threads unless --processes, which copy every batch through shared memory.
+"""
+
+import glob
+import importlib.metadata
+import os
+import sys
+
+import torch
+import torchvision
+from PIL import Image
+from torch.utils.data import BatchSampler, RandomSampler, default_collate
+from torchdata.nodes import Loader, ParallelMapper, SamplerWrapper
+from torchvision.transforms import InterpolationMode, v2
+
+import peer
+
+processes = "--processes" in sys.argv
+sys.argv = [a for a in sys.argv if a != "--processes"]
+args = peer.arguments("folder of JPEG files")
+files = sorted(f for d in args.data for f in glob.glob(os.path.join(d, "*.jpg")))
+assert files, "no *.jpg in %s" % args.data
+
+transform = v2.Compose([
+    v2.RandomResizedCrop(args.size, scale=peer.SCALE, ratio=peer.RATIO,
+                         interpolation=InterpolationMode.BICUBIC, antialias=True),
+    v2.RandomHorizontalFlip(0.5),
+])
+
+
+def image(path):
+    if args.decode == "torchvision":
+        data = torchvision.io.read_file(path)
+        return transform(torchvision.io.decode_jpeg(data, mode=torchvision.io.ImageReadMode.RGB))
+    with Image.open(path) as picture:
+        return v2.functional.pil_to_tensor(transform(picture.convert("RGB")))
+
+
+def make_batch(indices):
+    return default_collate([image(files[i]) for i in indices])
+
+
+def main():
+    torch.set_num_threads(1)
+    node = SamplerWrapper(BatchSampler(RandomSampler(files), args.batch, drop_last=True))
+    node = ParallelMapper(node, make_batch, num_workers=args.workers, in_order=False,
+                          method="process" if processes else "thread")
+    loader = Loader(node)
+    peer.measure("torchdata-" + ("processes" if processes else "threads"),
+                 "torchdata %s, torchvision %s" % (importlib.metadata.version("torchdata"), torchvision.__version__),
+                 args, peer.forever(lambda: iter(loader)))
+
+
+if __name__ == "__main__":
+    main()
