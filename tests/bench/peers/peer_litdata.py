@@ -12,8 +12,6 @@ from torchvision.transforms import InterpolationMode, v2
 
 import peer
 
-transform = None
-
 
 def sample(path):
     with open(path, "rb") as file:
@@ -21,24 +19,26 @@ def sample(path):
 
 
 class Images(litdata.StreamingDataset):
+    def __init__(self, folder, size):
+        super().__init__(folder, shuffle=True, drop_last=True)
+        self.crop = v2.Compose([
+            v2.RandomResizedCrop(size, scale=peer.SCALE, ratio=peer.RATIO,
+                                 interpolation=InterpolationMode.BICUBIC, antialias=True),
+            v2.RandomHorizontalFlip(0.5),
+        ])
+
     def __getitem__(self, index):
         data = torch.frombuffer(bytearray(super().__getitem__(index)), dtype=torch.uint8)
-        return transform(torchvision.io.decode_jpeg(data, mode=torchvision.io.ImageReadMode.RGB))
+        return self.crop(torchvision.io.decode_jpeg(data, mode=torchvision.io.ImageReadMode.RGB))
 
 
 def main():
-    global transform
     args = peer.arguments("folder of JPEG files")
     files = sorted(f for d in args.data for f in glob.glob(os.path.join(d, "*.jpg")))
     assert files, "no *.jpg in %s" % args.data
-    transform = v2.Compose([
-        v2.RandomResizedCrop(args.size, scale=peer.SCALE, ratio=peer.RATIO,
-                             interpolation=InterpolationMode.BICUBIC, antialias=True),
-        v2.RandomHorizontalFlip(0.5),
-    ])
     with tempfile.TemporaryDirectory() as folder:
         litdata.optimize(sample, files, folder, chunk_bytes="64MB", num_workers=args.workers)
-        loader = litdata.StreamingDataLoader(Images(folder, shuffle=True, drop_last=True), batch_size=args.batch,
+        loader = litdata.StreamingDataLoader(Images(folder, args.size), batch_size=args.batch,
                                              num_workers=args.workers, persistent_workers=args.workers > 0)
         peer.measure("litdata", "litdata %s, torchvision %s" % (importlib.metadata.version("litdata"), torchvision.__version__),
                      args, (batch for batch in peer.forever(lambda: iter(loader)) if len(batch) == args.batch))
