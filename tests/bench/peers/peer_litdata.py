@@ -1,8 +1,10 @@
 """LitData over its own chunks, which are made from a folder of JPEG files with their bytes untouched; torchvision decodes."""
 
+import contextlib
 import glob
 import importlib.metadata
 import os
+import sys
 import tempfile
 
 import litdata
@@ -37,7 +39,8 @@ def main():
     files = sorted(f for d in args.data for f in glob.glob(os.path.join(d, "*.jpg")))
     assert files, "no *.jpg in %s" % args.data
     with tempfile.TemporaryDirectory() as folder:
-        litdata.optimize(sample, files, folder, chunk_bytes="64MB", num_workers=args.workers)
+        with contextlib.redirect_stdout(sys.stderr):
+            litdata.optimize(sample, files, folder, chunk_bytes="64MB", num_workers=args.workers)
         loader = litdata.StreamingDataLoader(Images(folder, args.size), batch_size=args.batch,
                                              num_workers=args.workers, persistent_workers=args.workers > 0)
         peer.measure("litdata", "litdata %s, torchvision %s" % (importlib.metadata.version("litdata"), torchvision.__version__),

@@ -7,7 +7,7 @@
 # BIN contains ccpack and ccbench (a release build), BIN/../python the Python package. WORK is a folder
 # for the dataset, the unpacked JPEG files, the Python environment and the results; existing ones are
 # used again. Peers that pip cannot install are named and omitted. By hand, on an otherwise idle machine.
-#   WORKERS=2 BATCH=128 SIZE=256 SECONDS_EACH=15 REPEATS=3 PEERS="python torch webdataset dali ffcv"
+#   WORKERS=2 BATCH=128 SIZE=256 SECONDS_EACH=15 REPEATS=3 PEERS="python torch webdataset torchdata litdata dali ffcv"
 set -eu
 [ $# -ge 3 ] || { sed -n '2,10p' "$0"; exit 64; }
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,7 +15,7 @@ bin=$1
 work=$2
 shift 2
 : "${WORKERS:=$(nproc)}" "${BATCH:=128}" "${SIZE:=256}" "${SECONDS_EACH:=15}" "${REPEATS:=3}"
-: "${PEERS:=python torch webdataset dali ffcv}"
+: "${PEERS:=python torch webdataset torchdata litdata dali ffcv}"
 mkdir -p "$work"
 python=$work/venv/bin/python
 
@@ -75,6 +75,11 @@ for i in $(seq "$REPEATS"); do
     if has webdataset && install webdataset; then
         run peer_webdataset.py "$@"
     fi
+    for name in torchdata litdata; do
+        if has $name && install $name; then
+            run peer_$name.py "$work/jpg"
+        fi
+    done
     if has dali && install dali; then
         run peer_dali.py "$work/jpg"
     fi
