@@ -4,10 +4,10 @@ Its crop is scaled by OpenCV's area filter, not by an antialiased bicubic one: l
 """
 
 import glob
+import importlib.metadata
 import os
 import tempfile
 
-import ffcv
 import numpy as np
 from ffcv.fields import IntField, RGBImageField
 from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
@@ -44,7 +44,7 @@ def main():
         loader = Loader(path, batch_size=args.batch, num_workers=args.workers,
                         order=OrderOption.RANDOM, drop_last=True, os_cache=True,
                         pipelines={"image": [decoder, RandomHorizontalFlip(0.5)], "label": None})
-        peer.measure("ffcv", "ffcv " + getattr(ffcv, "__version__", "?"), args,
+        peer.measure("ffcv", "ffcv " + importlib.metadata.version("ffcv"), args,
                      peer.forever(lambda: (batch[0] for batch in loader)))
 
 
