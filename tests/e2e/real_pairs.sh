@@ -5,7 +5,8 @@
 # usage: BIN=build/release/bin tests/e2e/real_pairs.sh DATA [DIR [training options]]
 #   DATA/pairs/*.tar, DATA/retrieval/images.tar and DATA/retrieval/captions.json
 #   LOSSES="clip sogclr nuclr" SEEDS="0 1 2"  what to train; the options are passed to every run
-#   TOWERS="--model ViT-S-16 --image-size 64"  other towers than these at 96 px
+#   TOWERS="--model ViT-S-16 --image-size 64"  other towers than resnet10t and tiny at 96 px
+#   EPOCHS RATE  [20, 0.0007]
 #
 # About an hour and a half on two cores. Started again with the same DIR, it keeps finished runs and resumes
 # an interrupted one. The table is also in DIR/table.txt.
@@ -27,13 +28,16 @@ fi
 for seed in ${SEEDS:-0 1 2}; do
     for loss in ${LOSSES:-clip sogclr nuclr}; do
         run=$loss-$seed
+        zeta=""
+        [ "$loss" != nuclr ] || zeta="--zeta-freeze-epochs 5"
         [ -e "$run/eval.json" ] && continue
         if [ -e "$run/config.json" ]; then
             "$bin/ccstream-train" -q --resume "$run"
         else
             "$bin/ccstream-train" -q --data pairs --out "$run" --augment crop --loss "$loss" --seed "$seed" \
-                ${TOWERS:---image-tower resnet10t --text-tower tiny --image-size 96} --batch-size 128 --epochs 20 --lr 0.0007 \
-                --tau 0.05 --zeta-freeze-epochs 5 "$@"
+                ${TOWERS:---image-tower resnet10t --text-tower tiny --image-size 96} --batch-size 128 \
+                --epochs "${EPOCHS:-20}" --lr "${RATE:-0.0007}" \
+                --tau 0.05 $zeta "$@"
         fi
         "$bin/ccstream-eval" retrieval -q "$run" --data retrieval --json >"$run/eval.tmp"
         mv "$run/eval.tmp" "$run/eval.json"
