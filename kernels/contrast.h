@@ -5,7 +5,7 @@
  *
  *   every tile    S = X_r T_c^T,  sums     sums of exponentials of its rows and of its columns
  *   (the loss)                             from the sums: value, state, the weight of every anchor
- *   every tile    S again,  gradient       G = dL/dS;  dX_r += G T_c,  dT_c += G^T X_r
+ *   every tile    S again,  gradient       G = dL/dS in its place;  dX_r += G T_c,  dT_c += G^T X_r
  *
  * Each row of a tile is an anchor, whose contrasts are the tile's columns, and the other way round.
  * Of anchor a and contrast c, shift being the contrast's and the rest the anchor's:
@@ -36,17 +36,16 @@ struct contrast_lines {
 };
 
 struct contrast_tile {
-    struct tensor s, g;  /* (R, C) F32; elements that are no contrasts are overwritten in s */
-    int64_t row, column; /* of S, where the tile begins */
+    struct tensor s;                             /* (R, C) F32; its own pairs are overwritten */
+    int64_t row, column;                         /* of S, where the tile begins */
     const struct contrast_lines *rows, *columns; /* of S */
-    bool takes;                                  /* gradient: adds to taken */
 };
 
 struct device_contrasts {
     /* Adds the tile to largest (before the first tile -inf), sum and weighted (0), and fills own.
      * Returns OK or NOMEM, as the next. */
     enum status (*sums)(struct device *, const struct contrast_tile *, struct error *);
-    /* Fills g. */
+    /* Replaces S by G, and adds to taken of all lines. */
     enum status (*gradient)(struct device *, const struct contrast_tile *, struct error *);
 };
 

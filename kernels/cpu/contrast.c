@@ -1,127 +1,174 @@
 /*
- * contrast: kernels/contrast.h on a CPU. A line, which is a row or a column, has one thread and one
- * order of additions. Columns are copied to lines of their own, GROUP at a time.
+ * contrast: kernels/contrast.h on a CPU. Blocks of a tile's rows have a thread each. A block is
+ * read chunk by chunk, while that is in the cache, and serves rows and columns at once. What it
+ * adds to a column is a part, and parts are added in the order of blocks: the order of additions
+ * depends on the shape of the tile alone.
+ *
+ *            CHUNK     CHUNK
+ *         +---------+---------+--
+ *   block | ------> | ------> |     largest of each line, then sums
+ *         +---------+---------+--
+ *           parts     parts
  */
 #include "kernels/contrast.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/exp_negative.h"
 
-/* Columns that are copied together, and the floats between two lines beyond their elements: without
- * them lines of 2,048 would share their places in the cache. */
-enum { GROUP = 16, GAP = 16 };
+/* Most blocks of a tile, fewest rows of one, and columns of a chunk. */
+enum { BLOCKS = 64, BLOCK_ROWS = 32, CHUNK = 256 };
 
-struct line {
-    const float *s;       /* its elements, */
-    float *g;             /* and their gradient */
-    int64_t at;           /* its place in `own` */
-    int64_t first, count; /* the elements' places in `others` */
-    const struct contrast_lines *own, *others;
-    bool takes;
-};
+/* What a block has of columns: planes of a number for each column of the tile. In the second pass
+ * it has one plane, of what is taken. */
+enum part { PART_LARGEST, PART_SUM, PART_WEIGHTED, PARTS };
 
-/* ---- loops ---- */
+/* ---- loops over `count` elements of row r, of columns x ---- */
 
 static inline float power(float s, double shift, double rate, double largest) {
     return exp_negative((float)(((double)s - shift) * rate - largest));
 }
 
-static CPU_CLONES double
-largest_of(const float *s, const double *shift, double rate, double largest, int64_t count) {
+/* The row's sums follow its largest. */
+static CPU_CLONES void raise_largest(const struct contrast_lines *r,
+                                     double *part,
+                                     const float *s,
+                                     const struct contrast_lines *x,
+                                     int64_t count) {
+    const double *x_rate = x->rate;
+    const double *x_shift = x->shift;
+    const double rate = r->rate[0];
+    const double shift = r->shift[0];
+    double largest = r->largest[0];
 #pragma omp simd reduction(max : largest)
     for (int64_t c = 0; c < count; c++) {
-        const double e = ((double)s[c] - shift[c]) * rate;
-        largest = e > largest ? e : largest;
+        const double of_row = ((double)s[c] - x_shift[c]) * rate;
+        const double of_column = ((double)s[c] - shift) * x_rate[c];
+        largest = of_row > largest ? of_row : largest;
+        part[c] = of_column > part[c] ? of_column : part[c];
     }
-    return largest;
+    if (largest > r->largest[0]) {
+        const double scale = exp(r->largest[0] - largest);
+        r->largest[0] = largest;
+        r->sum[0] *= scale;
+        r->weighted[0] *= scale;
+    }
 }
 
-static CPU_CLONES void add_sums(double *sum,
-                                double *weighted,
+static CPU_CLONES void add_sums(const struct contrast_lines *r,
+                                const double *part_largest,
+                                double *part_sum,
+                                double *part_weighted,
                                 const float *s,
-                                const double *shift,
-                                double rate,
-                                double largest,
+                                const struct contrast_lines *x,
                                 int64_t count) {
-    double total = 0.0;
-    double moment = 0.0;
-#pragma omp simd reduction(+ : total, moment)
-    for (int64_t c = 0; c < count; c++) {
-        const double p = (double)power(s[c], shift[c], rate, largest);
-        total += p;
-        moment += p * (double)s[c];
-    }
-    *sum += total;
-    *weighted += moment;
-}
-
-static CPU_CLONES void add_weights(float *g,
-                                   const float *s,
-                                   const double *shift,
-                                   double rate,
-                                   double largest,
-                                   double weight,
-                                   int64_t count) {
-#pragma omp simd
-    for (int64_t c = 0; c < count; c++) {
-        g[c] = (float)((double)g[c] + weight * (double)power(s[c], shift[c], rate, largest));
-    }
-}
-
-/* Of a line as the contrast of anchors. */
-static CPU_CLONES double taken_by(const double *popularity,
-                                  const double *rate,
-                                  const double *largest,
-                                  const float *s,
-                                  double shift,
-                                  int64_t count) {
+    const double *x_rate = x->rate;
+    const double *x_shift = x->shift;
+    const double rate = r->rate[0];
+    const double shift = r->shift[0];
+    const double largest = r->largest[0];
     double sum = 0.0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t a = 0; a < count; a++) {
-        sum += popularity[a] * (double)power(s[a], shift, rate[a], largest[a]);
+    double weighted = 0.0;
+#pragma omp simd reduction(+ : sum, weighted)
+    for (int64_t c = 0; c < count; c++) {
+        const double p = (double)power(s[c], x_shift[c], rate, largest);
+        const double q = (double)power(s[c], shift, x_rate[c], part_largest[c]);
+        sum += p;
+        weighted += p * (double)s[c];
+        part_sum[c] += q;
+        part_weighted[c] += q * (double)s[c];
     }
-    return sum;
+    r->sum[0] += sum;
+    r->weighted[0] += weighted;
 }
 
-/* ---- a line ---- */
-
-static void sum_line(const struct line *l) {
-    const struct contrast_lines *o = l->own;
-    const double *shift = l->others->shift + l->first;
-    const double before = o->largest[l->at];
-    const double rate = o->rate[l->at];
-    const double largest = largest_of(l->s, shift, rate, before, l->count);
-    o->largest[l->at] = largest;
-    o->sum[l->at] *= exp(before - largest);
-    o->weighted[l->at] *= exp(before - largest);
-    add_sums(&o->sum[l->at], &o->weighted[l->at], l->s, shift, rate, largest, l->count);
+/* S becomes G. */
+static CPU_CLONES void weigh(const struct contrast_lines *r,
+                             double *part_taken,
+                             float *s,
+                             const struct contrast_lines *x,
+                             int64_t count) {
+    const struct contrast_lines of = *x;
+    const double rate = r->rate[0];
+    const double shift = r->shift[0];
+    const double largest = r->largest[0];
+    const double weight = r->weight[0];
+    const double popularity = r->popularity[0];
+    double taken = 0.0;
+#pragma omp simd reduction(+ : taken)
+    for (int64_t c = 0; c < count; c++) {
+        const double p = (double)power(s[c], of.shift[c], rate, largest);
+        const double q = (double)power(s[c], shift, of.rate[c], of.largest[c]);
+        s[c] = (float)(weight * p + of.weight[c] * q);
+        taken += of.popularity[c] * q;
+        part_taken[c] += popularity * p;
+    }
+    r->taken[0] += taken;
 }
 
-static void weigh_line(const struct line *l) {
-    const struct contrast_lines *o = l->own;
-    const struct contrast_lines *x = l->others;
-    add_weights(l->g, l->s, x->shift + l->first, o->rate[l->at], o->largest[l->at],
-                o->weight[l->at], l->count);
-    if (l->takes) {
-        o->taken[l->at] += taken_by(x->popularity + l->first, x->rate + l->first,
-                                    x->largest + l->first, l->s, o->shift[l->at], l->count);
+/* ---- a block ---- */
+
+struct block {
+    const struct contrast_tile *tile;
+    int64_t first, end; /* rows of the tile */
+    double *parts;      /* (PARTS, columns of the tile) */
+};
+
+static float *element(const struct contrast_tile *t, int64_t row, int64_t column) {
+    return (float *)t->s.data + row * t->s.shape[1] + column;
+}
+
+static struct contrast_lines lines_from(const struct contrast_lines *x, int64_t at) {
+    return (struct contrast_lines){.rate = x->rate + at,
+                                   .shift = x->shift + at,
+                                   .largest = x->largest + at,
+                                   .sum = x->sum + at,
+                                   .weighted = x->weighted + at,
+                                   .weight = x->weight + at,
+                                   .popularity = x->popularity + at,
+                                   .taken = x->taken + at};
+}
+
+static void sum_chunk(const struct block *b, int64_t column, int64_t count) {
+    const struct contrast_tile *t = b->tile;
+    const struct contrast_lines x = lines_from(t->columns, t->column + column);
+    double *part[PARTS];
+    for (int k = 0; k < PARTS; k++) {
+        part[k] = b->parts + k * t->s.shape[1] + column;
+        memset(part[k], 0, (size_t)count * sizeof *part[k]);
+    }
+    memcpy(part[PART_LARGEST], x.largest, (size_t)count * sizeof *x.largest);
+    for (int64_t i = b->first; i < b->end; i++) {
+        const struct contrast_lines r = lines_from(t->rows, t->row + i);
+        raise_largest(&r, part[PART_LARGEST], element(t, i, column), &x, count);
+    }
+    for (int64_t i = b->first; i < b->end; i++) {
+        const struct contrast_lines r = lines_from(t->rows, t->row + i);
+        add_sums(&r, part[PART_LARGEST], part[PART_SUM], part[PART_WEIGHTED], element(t, i, column),
+                 &x, count);
+    }
+}
+
+static void weigh_chunk(const struct block *b, int64_t column, int64_t count) {
+    const struct contrast_tile *t = b->tile;
+    const struct contrast_lines x = lines_from(t->columns, t->column + column);
+    memset(b->parts + column, 0, (size_t)count * sizeof *b->parts);
+    for (int64_t i = b->first; i < b->end; i++) {
+        const struct contrast_lines r = lines_from(t->rows, t->row + i);
+        weigh(&r, b->parts + column, element(t, i, column), &x, count);
     }
 }
 
 /* ---- a tile ---- */
 
-/* Elements of m on the diagonal of S: to `out`, and hidden or replaced by `in`; both by row of S.
- */
-static void
-diagonal(const struct contrast_tile *t, const struct tensor *m, double *out, double *in) {
-    for (int64_t r = 0; r < m->shape[0]; r++) {
+/* Elements of S on its diagonal: to `out`, and hidden or replaced by `in`; both by row of S. */
+static void diagonal(const struct contrast_tile *t, double *out, const double *in) {
+    for (int64_t r = 0; r < t->s.shape[0]; r++) {
         const int64_t c = t->row + r - t->column;
-        if (c >= 0 && c < m->shape[1]) {
-            float *at = (float *)m->data + r * m->shape[1] + c;
+        if (c >= 0 && c < t->s.shape[1]) {
+            float *at = element(t, r, c);
             if (out != NULL) {
                 out[t->row + r] = (double)*at;
             }
@@ -130,56 +177,52 @@ diagonal(const struct contrast_tile *t, const struct tensor *m, double *out, dou
     }
 }
 
-/* `count` columns of the tile, of `rows` elements, from m to lines or added back to m. */
-static void
-move_columns(float *lines, float *m, int64_t width, int64_t rows, int64_t count, bool back) {
-    for (int64_t r = 0; r < rows; r++) {
-        for (int64_t k = 0; k < count; k++) {
-            if (back) {
-                m[r * width + k] += lines[k * (rows + GAP) + r];
-            } else {
-                lines[k * (rows + GAP) + r] = m[r * width + k];
-            }
-        }
-    }
+/* What a block has of column c. */
+static void close_sums(const struct contrast_tile *t, const double *parts, int64_t c) {
+    const int64_t width = t->s.shape[1];
+    const struct contrast_lines x = lines_from(t->columns, t->column + c);
+    const double before = x.largest[0];
+    const double part = parts[PART_LARGEST * width + c];
+    const double old = part > before ? exp(before - part) : 1.0;
+    const double added = part < before ? exp(part - before) : 1.0;
+    x.largest[0] = part > before ? part : before;
+    x.sum[0] = x.sum[0] * old + parts[PART_SUM * width + c] * added;
+    x.weighted[0] = x.weighted[0] * old + parts[PART_WEIGHTED * width + c] * added;
 }
 
-static enum status each_line(struct device *dev,
-                             const struct contrast_tile *t,
-                             bool columns,
-                             void (*work)(const struct line *),
-                             struct error *err) {
+static void close_taken(const struct contrast_tile *t, const double *parts, int64_t c) {
+    t->columns->taken[t->column + c] += parts[c];
+}
+
+static enum status each_block(struct device *dev,
+                              const struct contrast_tile *t,
+                              void (*work)(const struct block *, int64_t column, int64_t count),
+                              void (*close)(const struct contrast_tile *, const double *, int64_t),
+                              struct error *err) {
+    const int64_t rows = t->s.shape[0];
     const int64_t width = t->s.shape[1];
-    const int64_t lines = columns ? width : t->s.shape[0];
-    const int64_t count = columns ? t->s.shape[0] : width;
-    const int64_t stride = columns ? count + GAP : width;
-    const bool weighs = work == weigh_line;
-    void *room = NULL;
-    TRY(cpu_scratch(dev, (size_t)(omp_get_max_threads() * 2 * GROUP * stride) * sizeof(float),
-                    &room, err));
-#pragma omp parallel for schedule(static)
-    for (int64_t first = 0; first < lines; first += GROUP) {
-        const int64_t n = lines - first < GROUP ? lines - first : GROUP;
-        float *s = (float *)t->s.data + first * width;
-        float *g = (float *)t->g.data + first * width;
-        if (columns) {
-            s = (float *)room + omp_get_thread_num() * 2 * GROUP * stride;
-            g = s + GROUP * stride;
-            move_columns(s, (float *)t->s.data + first, width, count, n, false);
-            memset(g, 0, (size_t)(n * stride) * sizeof *g);
+    const int64_t even = (rows + BLOCKS - 1) / BLOCKS;
+    const int64_t each = even > BLOCK_ROWS ? even : BLOCK_ROWS;
+    const int64_t blocks = (rows + each - 1) / each;
+    void *parts = NULL;
+    TRY(cpu_scratch(dev, (size_t)(blocks * PARTS * width) * sizeof(double), &parts, err));
+#pragma omp parallel
+    {
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < blocks; i++) {
+            const struct block b = {.tile = t,
+                                    .first = i * each,
+                                    .end = i + 1 < blocks ? (i + 1) * each : rows,
+                                    .parts = (double *)parts + i * PARTS * width};
+            for (int64_t c = 0; c < width; c += CHUNK) {
+                work(&b, c, width - c < CHUNK ? width - c : CHUNK);
+            }
         }
-        for (int64_t k = 0; k < n; k++) {
-            work(&(struct line){.s = s + k * stride,
-                                .g = g + k * stride,
-                                .at = (columns ? t->column : t->row) + first + k,
-                                .first = columns ? t->row : t->column,
-                                .count = count,
-                                .own = columns ? t->columns : t->rows,
-                                .others = columns ? t->rows : t->columns,
-                                .takes = t->takes});
-        }
-        if (columns && weighs) {
-            move_columns(g, (float *)t->g.data + first, width, count, n, true);
+#pragma omp for schedule(static)
+        for (int64_t c = 0; c < width; c++) {
+            for (int64_t i = 0; i < blocks; i++) {
+                close(t, (const double *)parts + i * PARTS * width, c);
+            }
         }
     }
     return STATUS_OK;
@@ -187,18 +230,15 @@ static enum status each_line(struct device *dev,
 
 static enum status
 cpu_contrast_sums(struct device *dev, const struct contrast_tile *t, struct error *err) {
-    diagonal(t, &t->s, t->rows->own, NULL);
-    TRY(each_line(dev, t, false, sum_line, err));
-    return each_line(dev, t, true, sum_line, err);
+    diagonal(t, t->rows->own, NULL);
+    return each_block(dev, t, sum_chunk, close_sums, err);
 }
 
 static enum status
 cpu_contrast_gradient(struct device *dev, const struct contrast_tile *t, struct error *err) {
-    diagonal(t, &t->s, NULL, NULL);
-    memset(t->g.data, 0, tensor_size_bytes(&t->g));
-    TRY(each_line(dev, t, false, weigh_line, err));
-    TRY(each_line(dev, t, true, weigh_line, err));
-    diagonal(t, &t->g, NULL, t->rows->own_gradient);
+    diagonal(t, NULL, NULL);
+    TRY(each_block(dev, t, weigh_chunk, close_taken, err));
+    diagonal(t, NULL, t->rows->own_gradient);
     return STATUS_OK;
 }
 

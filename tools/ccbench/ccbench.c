@@ -11,6 +11,8 @@ int main(int argc, char **argv) {
         {"decode", "JPEG decoding alone, in images and MB per second and core", ccbench_decode},
         {"step", "training steps, operator by operator, compared with their convolutions alone",
          ccbench_step},
+        {"loss", "a step of a loss on the CPU, compared with its matrix products alone",
+         ccbench_loss},
     };
     static const char *const examples[] = {
         "ccbench loader cc3m --threads 2",
@@ -18,6 +20,7 @@ int main(int argc, char **argv) {
         "ccbench decode cc3m",
         "ccbench ops --only conv_bn",
         "ccbench step --tower image --image-tower resnet18 --image-size 112 --batch-size 32",
+        "ccbench loss clip --batch-size 16384 --dim 512",
         NULL,
     };
     static const struct cli_suite suite = {

@@ -19,6 +19,7 @@ int ccbench_loader(int argc, char **argv);
 int ccbench_decode(int argc, char **argv);
 int ccbench_ops(int argc, char **argv);
 int ccbench_step(int argc, char **argv);
+int ccbench_loss(int argc, char **argv);
 
 /* Reads an image as it lies in the shard, before shard_image_compact. The caller frees *out, also
  * after a failure. Returns OK, NOMEM, NOTFOUND, IO or CORRUPT. */

@@ -12,6 +12,17 @@
  *
  * Of an id that occurs twice only the first row counts: the others are hidden as contrasts, have
  * the weight 0, and are not among the lines while the loss's step runs.
+ *
+ * Of several ranks each computes the lines of its own samples, the rows of S and its columns in
+ * which they are, and their gradients; sums are gathered:
+ *
+ *        columns of rank 1
+ *        . . # # . .            tiles of both passes, in the order that one rank has for each line:
+ *        . . # # . .            so its bits. The products are 6 / W instead of 4, so that ranks
+ *        # # # # # #  rows      whose tiles are more than 2/3 of the rows compute everything
+ *        # # # # # #  of rank 1
+ *        . . # # . .
+ *        . . # # . .
  */
 #include "train/loss/loss_tiled.h"
 
@@ -19,6 +30,7 @@
 #include <string.h>
 
 #include "train/loss/loss_internal.h"
+#include "train/model/carve.h"
 
 enum { PLANES = sizeof(struct contrast_lines) / sizeof(double *) };
 
@@ -28,7 +40,9 @@ struct loss_tiled {
     int64_t tile, rows;
     double *planes; /* (2, PLANES, rows), which `lines` divides */
     struct contrast_lines lines[SIDE_COUNT];
-    float *s, *g; /* (tile, tile) */
+    float *s;           /* (tile, tile) */
+    struct comm *comm;  /* NULL: this rank computes all lines */
+    int64_t first, own; /* it computes those of these samples, all where comm is NULL */
 };
 
 /* ---- memory ---- */
@@ -50,7 +64,30 @@ bool loss_has_tiles(const struct loss *l, struct error *why) {
 
 size_t loss_tiled_bytes(int64_t batch_count, int64_t tile) {
     return (size_t)(SIDE_COUNT * batch_count) * PLANES * sizeof(double) +
-           2 * (size_t)(tile * tile) * sizeof(float);
+           (size_t)(tile * tile) * sizeof(float);
+}
+
+/* Rows of the tiles that samples [first, first + count) are in. */
+static int64_t rows_of_tiles(const struct loss_tiled *t, int64_t first, int64_t count) {
+    const int64_t end = (first + count + t->tile - 1) / t->tile * t->tile;
+    return (end < t->rows ? end : t->rows) - first / t->tile * t->tile;
+}
+
+/* Divides lines among ranks where that is less work for each of them. */
+static void divide(struct loss_tiled *t, struct comm *comm) {
+    const int32_t world = comm != NULL ? comm_world(comm) : 1;
+    const int64_t each = t->rows / world;
+    int64_t most = 0;
+    for (int32_t rank = 0; rank < world; rank++) {
+        const int64_t rows = rows_of_tiles(t, rank * each, each);
+        most = rows > most ? rows : most;
+    }
+    t->own = t->rows;
+    if (world > 1 && 6 * most < 4 * t->rows) {
+        t->comm = comm;
+        t->first = comm_rank(comm) * each;
+        t->own = each;
+    }
 }
 
 enum status loss_tiled_create(struct loss_tiled **out,
@@ -58,18 +95,20 @@ enum status loss_tiled_create(struct loss_tiled **out,
                               struct device *dev,
                               int64_t batch_count,
                               int64_t tile,
+                              struct comm *comm,
                               struct error *err) {
     REQUIRE(out != NULL && l != NULL && dev != NULL && dev->contrasts != NULL);
     REQUIRE(loss_has_tiles(l, NULL) && tile >= 1 && tile <= LOSS_MAX_TILE);
+    REQUIRE(comm == NULL || batch_count % comm_world(comm) == 0);
     *out = NULL;
     struct loss_tiled *t = calloc(1, sizeof *t);
     TRY_MEMORY(t, err, "loss %s: out of memory", l->options.name);
     *t = (struct loss_tiled){.loss = l, .dev = dev, .tile = tile, .rows = batch_count};
     t->planes = malloc((size_t)(SIDE_COUNT * batch_count) * PLANES * sizeof *t->planes);
     t->s = malloc((size_t)(tile * tile) * sizeof *t->s);
-    t->g = malloc((size_t)(tile * tile) * sizeof *t->g);
+    divide(t, comm);
     const enum status s =
-        t->planes != NULL && t->s != NULL && t->g != NULL
+        t->planes != NULL && t->s != NULL
             ? STATUS_OK
             : error_set(err, STATUS_NOMEM, "loss %s: out of memory", l->options.name);
     RETURN_CREATED(s, out, t, loss_tiled_destroy);
@@ -79,7 +118,6 @@ void loss_tiled_destroy(struct loss_tiled *t) {
     if (t != NULL) {
         free(t->planes);
         free(t->s);
-        free(t->g);
         free(t);
     }
 }
@@ -151,51 +189,62 @@ static enum status check_sums(const struct loss_tiled *t, int64_t count, struct 
 
 /* ---- passes ---- */
 
-static struct tensor rows_at(const struct tensor *x, int64_t first, int64_t count) {
-    float *data = (float *)x->data + first * x->shape[1];
-    return tensor_2d(data, DTYPE_F32, count, x->shape[1]);
+/* Whether this rank computes lines among these. */
+static bool has_own(const struct loss_tiled *t, int64_t first, int64_t count) {
+    return first < t->first + t->own && first + count > t->first;
 }
 
-/* dX_r += G T_c, dT_c += G^T X_r */
+/* dX_r += G T_c, dT_c += G^T X_r, each where this rank has lines in them. */
 static enum status add_gradients(struct loss_tiled *t,
                                  const struct contrast_tile *tile,
                                  const struct tensor x[2],
                                  const struct tensor dx[2],
                                  struct error *err) {
-    const int64_t *count = tile->g.shape;
-    struct matmul m = {.out = rows_at(&dx[0], tile->row, count[0]),
-                       .a = tile->g,
-                       .b = rows_at(&x[1], tile->column, count[1]),
+    const int64_t *count = tile->s.shape;
+    struct matmul m = {.out = rows_from(dx[0], tile->row, count[0]),
+                       .a = tile->s,
+                       .b = rows_from(x[1], tile->column, count[1]),
                        .mode = WRITE_ADD,
                        .alpha = 1.0f};
-    TRY(t->dev->ops->matmul(t->dev, &m, err));
-    m.out = rows_at(&dx[1], tile->column, count[1]);
-    m.b = rows_at(&x[0], tile->row, count[0]);
+    TRY(has_own(t, tile->row, count[0]) ? t->dev->ops->matmul(t->dev, &m, err) : STATUS_OK);
+    m.out = rows_from(dx[1], tile->column, count[1]);
+    m.b = rows_from(x[0], tile->row, count[0]);
     m.transpose_a = true;
-    return t->dev->ops->matmul(t->dev, &m, err);
+    return has_own(t, tile->column, count[1]) ? t->dev->ops->matmul(t->dev, &m, err) : STATUS_OK;
 }
 
-/* All tiles; dx NULL: for their sums. */
+/* All tiles with lines of this rank; dx NULL: for their sums. */
 static enum status
 pass(struct loss_tiled *t, const struct tensor x[2], const struct tensor *dx, struct error *err) {
     const struct device_contrasts *contrasts = t->dev->contrasts;
-    struct contrast_tile tile = {
-        .rows = &t->lines[0], .columns = &t->lines[1], .takes = t->loss->row->finish != NULL};
+    struct contrast_tile tile = {.rows = &t->lines[0], .columns = &t->lines[1]};
     for (; tile.row < t->rows; tile.row += t->tile) {
         for (tile.column = 0; tile.column < t->rows; tile.column += t->tile) {
             const int64_t r = t->rows - tile.row < t->tile ? t->rows - tile.row : t->tile;
             const int64_t c = t->rows - tile.column < t->tile ? t->rows - tile.column : t->tile;
             tile.s = tensor_2d(t->s, DTYPE_F32, r, c);
-            tile.g = tensor_2d(t->g, DTYPE_F32, r, c);
+            if (!has_own(t, tile.row, r) && !has_own(t, tile.column, c)) {
+                continue;
+            }
             const struct matmul s = {.out = tile.s,
-                                     .a = rows_at(&x[0], tile.row, r),
-                                     .b = rows_at(&x[1], tile.column, c),
+                                     .a = rows_from(x[0], tile.row, r),
+                                     .b = rows_from(x[1], tile.column, c),
                                      .transpose_b = true,
                                      .alpha = 1.0f};
             TRY(t->dev->ops->matmul(t->dev, &s, err));
             TRY((dx == NULL ? contrasts->sums : contrasts->gradient)(t->dev, &tile, err));
             TRY(dx == NULL ? STATUS_OK : add_gradients(t, &tile, x, dx, err));
         }
+    }
+    return STATUS_OK;
+}
+
+/* What each rank has of its samples in a plane of both sides, to all. */
+static enum status gather(struct loss_tiled *t, double *images, double *texts, struct error *err) {
+    double *const planes[] = {images, texts};
+    for (int side = 0; side < SIDE_COUNT && t->comm != NULL; side++) {
+        TRY(comm_gather(t->comm, planes[side], planes[side] + t->first,
+                        (size_t)t->own * sizeof(double), err));
     }
     return STATUS_OK;
 }
@@ -210,6 +259,10 @@ static enum status close_sums(struct loss_tiled *t,
                               struct error *err) {
     struct loss *l = t->loss;
     memcpy(t->lines[1].own, t->lines[0].own, (size_t)t->rows * sizeof(double));
+    TRY(gather(t, t->lines[0].largest, t->lines[1].largest, err));
+    TRY(gather(t, t->lines[0].sum, t->lines[1].sum, err));
+    TRY(gather(t, t->lines[0].weighted, t->lines[1].weighted, err));
+    TRY(gather(t, t->lines[0].own, t->lines[1].own, err));
     pack_lines(t, count, false);
     TRY(check_sums(t, count, err));
     loss_count_visits(l, count);
@@ -255,6 +308,7 @@ enum status loss_tiled_step(struct loss_tiled *t,
         TRY(pass(t, x, dx, err));
     }
     if (count >= 2 && l->row->finish != NULL) {
+        TRY(gather(t, t->lines[0].taken, t->lines[1].taken, err));
         for (int64_t k = 0; k < SIDE_COUNT * count; k++) {
             l->sums[k / count][k % count] += t->lines[k / count].taken[l->places[k % count]];
         }

@@ -116,7 +116,8 @@ enum status trainer_open_loss(struct trainer *t, struct error *err) {
     TRY(choose_place(t, &place, err));
     TRY(trainer_tile(&tile, &t->options, t->loss, t->dev->contrasts != NULL, err));
     if (tile > 0) {
-        return loss_tiled_create(&t->tiled, t->loss, t->dev, t->options.batch_count, tile, err);
+        return loss_tiled_create(&t->tiled, t->loss, t->dev, t->options.batch_count, tile, t->comm,
+                                 err);
     }
     return place == SAMPLE_STATE_HOST
                ? open_host_matrices(t, trainer_rows(&t->options), err)

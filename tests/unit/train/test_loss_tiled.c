@@ -2,6 +2,7 @@
  * Steps by tiles (train/loss/loss_tiled.h) against steps of the whole matrix, which specify them:
  * every row of losses that can, for tiles that divide the batch, do not, are one element, or are
  * larger than the batch; over several steps with state, with weights and with ids that occur twice.
+ * Ranks have the bits of one. A large batch is compared with sums in double.
  */
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 
 #include "formats/base/rng.h"
 #include "kernels/contrast.h"
+#include "tests/support/comm_threads.h"
 #include "tests/support/test.h"
 #include "train/loss/loss_row.h"
 #include "train/loss/loss_tiled.h"
@@ -44,7 +46,7 @@ static void copy_open(struct copy *c, struct fixture *f, int64_t tile) {
     assert_ok(sample_state_create(&c->state, ID_SPACE, NULL, &err), err);
     assert_ok(loss_create(&c->loss, &f->options, c->state, SAMPLES, f->b, &err), err);
     if (tile > 0) {
-        assert_ok(loss_tiled_create(&c->tiled, c->loss, f->dev, f->b, tile, &err), err);
+        assert_ok(loss_tiled_create(&c->tiled, c->loss, f->dev, f->b, tile, NULL, &err), err);
     }
 }
 
@@ -129,8 +131,8 @@ static void step_whole(struct fixture *f, struct loss_input *in) {
     assert_ok(f->dev->ops->matmul(f->dev, &products[2], &err), err);
 }
 
-static enum status step_tiles(struct fixture *f, struct loss_input *in, struct error *err) {
-    struct copy *c = &f->tiles;
+static enum status
+step_tiles(struct fixture *f, struct copy *c, struct loss_input *in, struct error *err) {
     const struct tensor x[2] = {tensor_2d(f->x[0], DTYPE_F32, f->rows, E),
                                 tensor_2d(f->x[1], DTYPE_F32, f->rows, E)};
     const struct tensor dx[2] = {tensor_2d(c->dx[0], DTYPE_F32, f->rows, E),
@@ -221,7 +223,7 @@ static void run(const struct loss_row *row, double tau, int b, int64_t tile, boo
         draw(&f, f.steps == 2 && b > 3);
         struct loss_input in = input_of(&f);
         step_whole(&f, &in);
-        assert_ok(step_tiles(&f, &in, &err), err);
+        assert_ok(step_tiles(&f, &f.tiles, &in, &err), err);
         compare(&f, title);
     }
     copy_close(&f.whole);
@@ -259,4 +261,171 @@ TEST(tiles_agree_with_the_whole_matrix) {
         }
     }
     assert_string_equal(names, known); /* no loss has tiles by accident */
+}
+
+/* ---- ranks ---- */
+
+struct ranks {
+    const struct loss_row *row;
+    int64_t tile;
+    double tau;
+    int b;
+};
+
+/* One rank's fixture, by tiles alone: a rank of `c`, and the same without others. */
+static enum status body_of_rank(struct comm *c, void *cookie, struct error *err) {
+    const struct ranks *r = cookie;
+    struct fixture *f = calloc(1, sizeof *f);
+    TRY_MEMORY(f, err, "out of memory");
+    fixture_open(f, r->row, r->tau, r->b);
+    copy_open(&f->whole, f, r->tile);
+    copy_open(&f->tiles, f, 0);
+    TRY(loss_tiled_create(&f->tiles.tiled, f->tiles.loss, f->dev, f->b, r->tile, c, err));
+    f->weighted = loss_takes_weights(f->tiles.loss);
+    const size_t own = (size_t)(r->b / comm_world(c)) * E;
+    const size_t first = (size_t)comm_rank(c) * own;
+    for (; f->steps < STEPS; f->steps++) {
+        draw(f, f->steps == 2);
+        struct loss_input in = input_of(f);
+        TRY(step_tiles(f, &f->tiles, &in, err));
+        TRY(step_tiles(f, &f->whole, &in, err));
+        for (int side = 0; side < 2; side++) {
+            RANK_CHECK(memcmp(f->whole.dx[side] + first, f->tiles.dx[side] + first,
+                              own * sizeof(float)) == 0);
+        }
+        RANK_CHECK(f->whole.out.value == f->tiles.out.value &&
+                   f->whole.out.objective == f->tiles.out.objective &&
+                   f->whole.out.tau == f->tiles.out.tau);
+        for (int32_t k = 0; k < sample_state_count(f->whole.state); k++) {
+            size_t size_bytes;
+            const void *values = sample_state_values(f->whole.state, k, &size_bytes);
+            RANK_CHECK(memcmp(values, sample_state_values(f->tiles.state, k, &size_bytes),
+                              size_bytes) == 0);
+        }
+    }
+    /* they sent sums: of these shapes each rank computes its own lines alone */
+    RANK_CHECK(comm_counters(c).messages_count >= 8 * STEPS);
+    copy_close(&f->whole);
+    copy_close(&f->tiles);
+    device_close(f->dev);
+    free(f);
+    return STATUS_OK;
+}
+
+TEST(ranks_divide_the_tiles_and_have_the_bits_of_one) {
+    struct error err = {0};
+    for (const struct loss_row *const *row = loss_rows(); *row != NULL; row++) {
+        if (has_tiles(*row)) {
+            struct ranks r = {*row, 4, strcmp((*row)->name, "rince") == 0 ? 0.3 : 0.05, 40};
+            assert_ok(comm_threads_run(2, body_of_rank, &r, &err), err);
+            assert_ok(comm_threads_run(4, body_of_rank, &r, &err), err);
+            r.b = 39;
+            r.tile = 5; /* ranks begin within a tile */
+            assert_ok(comm_threads_run(3, body_of_rank, &r, &err), err);
+        }
+    }
+}
+
+/* ---- a large batch ---- */
+
+enum { LARGE = 8192, CHECKED = 64 };
+
+static const struct loss_row *row_of_clip(void) {
+    const struct loss_row *const *row = loss_rows();
+    while (strcmp((*row)->name, "clip") != 0) {
+        row++;
+    }
+    return *row;
+}
+
+/* Similarities of these are multiples of 2^-12: exact in f32. */
+static void draw_large(float *x[2]) {
+    struct rng r;
+    rng_init(&r, 5, RNG_INIT, 0, 0);
+    for (int64_t i = 0; i < LARGE * E; i++) {
+        x[0][i] = (float)rint(60.0 * (rng_uniform(&r) - 0.5)) / 64.0f;
+        x[1][i] = x[0][i] + (float)rint(8.0 * (rng_uniform(&r) - 0.5)) / 64.0f;
+    }
+}
+
+static double similarity(float *const x[2], int64_t i, int64_t j) {
+    double sum = 0.0;
+    for (int k = 0; k < E; k++) {
+        sum += (double)x[0][i * E + k] * (double)x[1][j * E + k];
+    }
+    return sum;
+}
+
+/* clip's gradient of the checked rows, of every LARGE / CHECKED, from the whole matrix in double.
+ */
+static void clip_gradient(double *out[2], float *const x[2], double tau) {
+    static double sums[2][LARGE];
+    memset(sums, 0, sizeof sums);
+    for (int64_t i = 0; i < LARGE; i++) {
+        for (int64_t j = 0; j < LARGE; j++) {
+            const double p = exp((similarity(x, i, j) - 2.0) / tau);
+            sums[0][i] += p;
+            sums[1][j] += p;
+        }
+    }
+    for (int64_t n = 0; n < CHECKED; n++) {
+        const int64_t a = n * (LARGE / CHECKED);
+        for (int side = 0; side < 2; side++) {
+            double *row = out[side] + n * E;
+            memset(row, 0, E * sizeof *row);
+            for (int64_t c = 0; c < LARGE; c++) {
+                const int64_t i = side == 0 ? a : c;
+                const int64_t j = side == 0 ? c : a;
+                const double p = exp((similarity(x, i, j) - 2.0) / tau);
+                const double g =
+                    (p / sums[0][i] + p / sums[1][j] - (i == j ? 2.0 : 0.0)) / (2.0 * LARGE * tau);
+                for (int k = 0; k < E; k++) {
+                    row[k] += g * (double)x[1 - side][c * E + k];
+                }
+            }
+        }
+    }
+}
+
+TEST(a_batch_of_8192_has_the_gradients_of_the_whole_matrix_in_double) {
+    static float room[4][LARGE * E];
+    static double expected[2][CHECKED * E];
+    static uint64_t ids[LARGE];
+    float *x[2] = {room[0], room[1]};
+    struct error err = {0};
+    static struct fixture f;
+    struct loss_tiled *tiled;
+    struct loss *loss;
+    struct sample_state *samples;
+    const double tau = 0.05;
+    fixture_open(&f, row_of_clip(), tau, 2);
+    assert_ok(sample_state_create(&samples, LARGE, NULL, &err), err);
+    assert_ok(loss_create(&loss, &f.options, samples, LARGE, LARGE, &err), err);
+    assert_ok(loss_tiled_create(&tiled, loss, f.dev, LARGE, LOSS_TILE, NULL, &err), err);
+    draw_large(x);
+    for (int i = 0; i < LARGE; i++) {
+        ids[i] = (uint64_t)i;
+    }
+    const struct tensor of[2] = {tensor_2d(x[0], DTYPE_F32, LARGE, E),
+                                 tensor_2d(x[1], DTYPE_F32, LARGE, E)};
+    const struct tensor dx[2] = {tensor_2d(room[2], DTYPE_F32, LARGE, E),
+                                 tensor_2d(room[3], DTYPE_F32, LARGE, E)};
+    const struct loss_input in = {.sample_ids = ids, .batch_count = LARGE, .lr = 1e-3};
+    struct loss_output out = {0};
+    assert_ok(loss_tiled_step(tiled, of, dx, &in, &out, &err), err);
+    clip_gradient((double *[]){expected[0], expected[1]}, x, tau);
+    for (int side = 0; side < 2; side++) {
+        double largest = 0.0;
+        for (int i = 0; i < CHECKED * E; i++) {
+            largest = fmax(largest, fabs(expected[side][i]));
+        }
+        for (int i = 0; i < CHECKED * E; i++) {
+            const float got = room[2 + side][(i / E * (LARGE / CHECKED)) * E + i % E];
+            near("gradient", expected[side][i], (double)got, largest, 1e-6);
+        }
+    }
+    loss_tiled_destroy(tiled);
+    loss_destroy(loss);
+    sample_state_destroy(samples);
+    device_close(f.dev);
 }
