@@ -1,5 +1,5 @@
 # ccbench loader: its keys, a digest that depends only on the data and the seed, the ids it lists, and
-# refusals. ccbench decode: its keys and refusals.
+# refusals.
 . "$SRC/tests/support/cli.sh"
 loader() { # loader OPTION...
     expect 0 "$BIN/ccbench" loader --json --size 32 --batch-size "${batch:-20}" "$@"
@@ -130,17 +130,3 @@ loader bad --quarantine q.jsonl --epochs 2
 has out.txt '"replaced":4,"corrupt":2'
 [ "$(wc -l <q.jsonl)" = 2 ] || fail "lines of the quarantine file"
 has q.jsonl '"dataset":"bad","id":30,"position":10,"reason":"the image'
-
-# Decoding alone.
-expect 0 "$BIN/ccbench" decode d --seconds 200ms --json --threads 2
-for way in full half quarter crop; do
-    has out.txt "\"$way\":{\"images_per_s_per_core\":"
-done
-has out.txt '"images":120,'
-has out.txt '"mb_per_s_per_core":'
-expect 0 "$BIN/ccbench" decode d --seconds 200ms --samples 10
-grep -q "^images: *10$" out.txt
-has out.txt "images_per_s_per_core: "
-expect 66 "$BIN/ccbench" decode nowhere
-expect 64 "$BIN/ccbench" decode
-expect 64 "$BIN/ccbench" decode d --seconds 0

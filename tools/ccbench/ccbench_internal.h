@@ -16,7 +16,6 @@
 #include "tools/cli/cli.h"
 
 int ccbench_loader(int argc, char **argv);
-int ccbench_decode(int argc, char **argv);
 int ccbench_ops(int argc, char **argv);
 int ccbench_step(int argc, char **argv);
 int ccbench_loss(int argc, char **argv);

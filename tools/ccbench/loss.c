@@ -25,17 +25,16 @@ struct options {
 
 static const struct cli_option rows[] = {
     {"batch-size", 'b', CLI_U64, CLI_FIELD(struct options, batch), .alias = "batch", .min = "2",
-     .max = "1048576", .default_text = "8192", .metavar = "N", .help = "pairs of a batch"},
+     .max = "1048576", .default_text = "8192", .metavar = "N", .help = "pairs per batch"},
     {"dim", 'd', CLI_U64, CLI_FIELD(struct options, dim), .min = "1", .max = "16384",
-     .default_text = "512", .metavar = "D", .help = "numbers of an embedding"},
+     .default_text = "512", .metavar = "D", .help = "embedding dimension"},
     {"loss-tile", 0, CLI_U64, CLI_FIELD(struct options, tile), .min = "0", .max = "32768",
      .default_text = "2048", .metavar = "N",
-     .help = "rows and columns of a tile; 0: the whole matrix, of at most 32,768 pairs"},
+     .help = "rows and columns per tile; 0: use the whole matrix, for at most 32,768 pairs"},
     {"threads", 't', CLI_U64, CLI_FIELD(struct options, threads), .min = "0", .max = "1024",
      .default_text = "0", .metavar = "N", .help = "compute threads; 0: all CPUs"},
     {"steps", 's', CLI_U64, CLI_FIELD(struct options, steps), .min = "1", .max = "1000",
-     .default_text = "3", .metavar = "N",
-     .help = "steps to measure, each in turn with its products"},
+     .default_text = "3", .metavar = "N", .help = "number of steps to measure"},
     {"json", 0, CLI_FLAG, CLI_FIELD(struct options, json), .help = "one JSON object on one line"},
 };
 
@@ -46,13 +45,13 @@ static const struct cli_program program = {
     .examples = CLI_TEXTS("ccbench loss clip --batch-size 16384",
                           "ccbench loss nuclr --batch-size 4096 --loss-tile 0 --json"),
     .notes = CLI_TEXTS(
-        "NAME is one of the losses of ccstream-train --help, with its defaults, on random pairs. "
-        "Numbers are "
-        "medians; cpu is the time of all threads. products is that of the step's matrix products "
-        "alone: four by tiles, the similarities twice; three of the whole matrix. They are timed "
-        "after each step, in large batches on 64 tiles or more and counted for all; ratio is the "
-        "step's CPU time over theirs. peak_bytes is the most memory beyond embeddings and their "
-        "gradients, the state of samples included."),
+        "NAME is a loss of ccstream-train --help, which gets its default options and random pairs. "
+        "All numbers are medians over the steps, CPU times those of all threads together. "
+        "products is the CPU time of the step's matrix products alone: four with tiles, because "
+        "the similarities are computed twice, three with the whole matrix. It is measured after "
+        "each step; for large batches 64 tiles or more are measured and the result is scaled up. "
+        "ratio is the CPU time of the step divided by products. peak_bytes is the peak memory "
+        "without the embeddings and their gradients, but with the per-sample state."),
     CLI_OPTIONS(rows),
     .arguments = {1, 1},
 };
