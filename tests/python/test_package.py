@@ -342,6 +342,26 @@ class LoaderTest(unittest.TestCase):
             self.assertEqual((loader().rank, loader().world_size), (0, 1))
         self.assertEqual((loader().rank, loader().world_size), (0, 1))
 
+    def test_ranks_share_batches_that_they_do_not_divide(self):
+        with self.assertRaisesRegex(ccstream.UsageError, "batch_size 2 is the global batch, and there are 3 ranks"):
+            loader(batch_size=2, rank=0, world_size=3)
+        for batch_size, drop_last, last in ((13, True, 0), (13, False, SAMPLES % 13), (28, False, 4)):
+            counts, together = [], []
+            for rank in range(7):
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    dl = loader(batch_size=batch_size, drop_last=drop_last, rank=rank, world_size=7, num_threads=1, views=0)
+                self.assertEqual(["the last batch of an epoch has 4 rows for 7 ranks" in str(w.message) for w in caught],
+                                 [True] if last == 4 else [])
+                batches = [numpy.asarray(b["id"]).tolist() for b in dl]
+                counts.append([len(b) for b in batches])
+                together.append(batches)
+            self.assertEqual([sum(c) for c in zip(*counts)], [batch_size] * (SAMPLES // batch_size) + [last] * (last > 0))
+            self.assertTrue(all(max(c) - min(c) <= 1 for c in zip(*counts)))
+            alone = loader(batch_size=batch_size, drop_last=drop_last, num_threads=1, views=0)
+            for b, parts in zip(alone, zip(*together)):
+                self.assertEqual(sorted(numpy.asarray(b["id"]).tolist()), sorted(sum(parts, [])))
+
     @unittest.skipIf(importlib.util.find_spec("torch") is None, "torch is not installed")
     def test_ranks_of_torch_come_before_those_of_the_launcher(self):
         import torch.distributed as dist
@@ -369,7 +389,8 @@ class LoaderTest(unittest.TestCase):
                                (ccstream.UsageError, {"rank": 2, "world_size": 2}), (TypeError, {"batch_size": 1.5}),
                                (ccstream.Error, {"tokenizer": b"no model"}), (ValueError, {"data": []}),
                                (ccstream.NotFoundError, {"data": "absent"}), (TypeError, {"seeds": 1}),
-                               (ccstream.UsageError, {"timeout": -1})):
+                               (ccstream.UsageError, {"timeout": -1}), (ccstream.UsageError, {"crop_scale": 0.9}),
+                               (ccstream.UsageError, {"dtype": numpy.float32})):
             with self.subTest(**options), self.assertRaises(error) as caught:
                 loader(**options)
             self.assertTrue(str(caught.exception))
@@ -684,6 +705,12 @@ class TokenizerTest(unittest.TestCase):
         with self.assertRaises(TypeError):
             ccstream._ccstream.Tokenizer(3)
 
+    def test_one_text_is_no_list_of_texts(self):
+        tokenizer = ccstream.Tokenizer("clip")
+        with self.assertRaisesRegex(TypeError, "a list of texts"):
+            tokenizer.encode("a dog")
+        self.assertEqual(repr(tokenizer), "Tokenizer(49408 tokens, texts end with 49407)")
+
     def test_clip_is_built_in(self):
         t = ccstream.Tokenizer("clip")
         self.assertEqual((len(t), t.begin, t.end, t.eos_id, t.pad), (49408, 49406, 49407, 49407, 0))
@@ -773,6 +800,18 @@ class WriterTest(unittest.TestCase):
                 w.add(image, label=3)
             w.add(image, label=0)
         self.assertEqual([s.label for s in ccstream.Dataset("labels")], [2, 0])
+
+    def test_closing_without_finishing_warns(self):
+        image, writer = ccstream.Dataset("d")[0].image, ccstream.Writer("lost")
+        writer.add(image)
+        with self.assertWarnsRegex(Warning, r"lost: 1 samples were added and are removed: finish\(\)"):
+            writer.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            writer.close()
+            with ccstream.Writer("lost") as writer:
+                writer.add(image)
+            writer.close()
 
     def test_threads_add_at_once(self):
         images = [s.image for s in ccstream.Dataset("d")]

@@ -88,7 +88,8 @@ loss_find_row(const struct loss_row **out, const struct loss_options *opt, struc
         }
     }
     *out = NULL;
-    FAIL_IF(!known, err, STATUS_USAGE, "there is no loss '%s'; see --help for the list", opt->name);
+    FAIL_IF(!known, err, STATUS_USAGE, "there is no loss '%s'; ccstream-train --help lists them",
+            opt->name);
     FAIL_IF(opt->parity == LOSS_PARITY_REFERENCE, err, STATUS_USAGE,
             "loss %s has no --variant code%s; there is one of %s", opt->name,
             opt->views ? " for two views" : "",

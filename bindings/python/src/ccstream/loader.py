@@ -104,7 +104,9 @@ class DataLoader:
     """Batches of a dataset; each `for` loop is one epoch.
 
     dataset: a Dataset, a path, or a sequence of these; a path is "DIR" or "DIR:WEIGHT", as --data of ccstream-train.
-    batch_size: rows per batch over all ranks, as --batch-size there; this process gets its part. rank, world_size:
+    batch_size: rows per batch over all ranks, as --batch-size there; this process gets its part, which is one row less on some
+    ranks if they do not divide it (UsageError: fewer rows than ranks). drop_last=False: the last batch of an epoch is smaller,
+    divided likewise; a warning says so if some ranks get no row of it. rank, world_size:
     None: from torch.distributed if it is initialised, else from the launcher (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK,
     SLURM_PROCID and their sizes), else 0 and 1. Ignored with a warning: variables of an enclosing job whose launcher
     did not start this process, and RANK and WORLD_SIZE without MASTER_ADDR, which torchrun also sets. Without a
@@ -176,7 +178,13 @@ class DataLoader:
             _check_count(name, number)
         if timeout is not None and not timeout >= 0:
             raise _ccstream.UsageError(f"timeout is {timeout}: expected seconds, or None to wait without end")
+        if 0 < batch_size < world_size:
+            raise _ccstream.UsageError(f"batch_size {batch_size} is the global batch, and there are {world_size} ranks: each needs a row")
+        if crop_scale is not None and (isinstance(crop_scale, (int, float)) or len(crop_scale) != 2):
+            raise _ccstream.UsageError(f"crop_scale is {crop_scale}: expected (min, max)")
+        columns = [columns] if isinstance(columns, str) else columns
         _check_choice("layout", layout, ("nhwc", "nchw", "channels_last"))
+        _check_choice("dtype", dtype, ("uint8", "float16", "bfloat16", "float32"))
         for name in (fields := [fields] if isinstance(fields, str) else list(fields)):
             _check_choice("fields", name, ("text", "encoded", "key", "metadata"))
         function = tokenizer if callable(tokenizer) else None
@@ -220,7 +228,7 @@ class DataLoader:
 
         self._make_options, self._changes = options, changes
         self._seed = seed
-        self._batch_size = batch_size
+        self._batch_size, self._drop_last = batch_size, drop_last
         self._stage: tuple[Stage, Callable[[], Any]] | None = None  # and what ends it
         self._at: dict[str, Any] | None = None  # the position, with a stage after a batch
         self._iteration = 0  # how many times a `for` has begun
@@ -232,6 +240,10 @@ class DataLoader:
         self._options = self._make_options(epoch, self._ids_of(epoch))
         handle = _ccstream.Loader(*self._options)
         self._info = handle.info()
+        last = self._info["samples"] % self._batch_size
+        if 0 < last < self.world_size and not self._drop_last:
+            warnings.warn(f"the last batch of an epoch has {last} rows for {self.world_size} ranks, some of which get none: "
+                          "drop_last=True, or another batch_size", stacklevel=3)
         self._opened = epoch
         self._handle = handle
 

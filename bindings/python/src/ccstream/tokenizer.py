@@ -27,6 +27,9 @@ class Tokenizer:
         else:
             self._handle = _ccstream.Tokenizer(os.fspath(source))
 
+    def __repr__(self) -> str:
+        return f"Tokenizer({len(self)} tokens, texts end with {self.end})"
+
     def __len__(self) -> int:
         """Size of the vocabulary; ids are below it."""
         return self._handle.vocabulary
@@ -58,6 +61,8 @@ class Tokenizer:
         """tokens int32 (len(texts), max_tokens), each row padded at its end, and lengths int32
         (len(texts)), the tokens before the padding. clean: the paper's cleaning of captions, as
         clean_captions of DataLoader; CLIP's tokenizer has its own instead. UsageError: max_tokens is not 2 to 4096."""
+        if isinstance(texts, str):
+            raise TypeError("texts is a list of texts, not one text")
         encoded = [text.encode("utf-8", "replace") for text in texts]
         tokens = numpy.empty((len(texts), max_tokens), numpy.int32)
         lengths = numpy.empty(len(texts), numpy.int32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ class Writer:
         self._append = append
         self._columns: dict[str, Pending] = {}
         self._lock = threading.Lock()
+        self._unpublished = 0  # samples
 
     def add(self, image: Buffer, captions: Sequence[str] = (), metadata: dict[str, Any] | None = None,
             key: str | None = None, id: int | None = None, label: int = -1,
@@ -67,6 +69,7 @@ class Writer:
                                   None if metadata is None else json.dumps(metadata, ensure_ascii=False),
                                   key, _NEXT_ID if id is None else id, label)
         with self._lock:
+            self._unpublished += 1
             for column, row in rows:
                 column.add(number, row)
         return number
@@ -97,6 +100,7 @@ class Writer:
         """Publishes the dataset, then its columns. UsageError: it has no sample."""
         self._handle.finish()
         self._handle.close()
+        self._unpublished = 0
         if self._columns:
             with Dataset(os.fsdecode(self._options[0])) as ds:
                 for column in self._columns.values():
@@ -109,8 +113,12 @@ class Writer:
         self._append = True
 
     def close(self) -> None:
-        """Without finish() before it: removes what was added since the last publish()."""
+        """Without finish() before it: removes what was added since the last publish(), with a warning."""
         self._handle.close()
+        if self._unpublished:
+            warnings.warn(f"{os.fsdecode(self._options[0])}: {self._unpublished} samples were added and are removed: "
+                          "finish() before close(), or `with`, keeps them", stacklevel=2)
+            self._unpublished = 0
         for column in self._columns.values():
             column.close()
 
@@ -128,4 +136,5 @@ class Writer:
                 exception.add_note(f"{os.fsdecode(self._options[0])} has the samples that were added before: "
                                    "Writer(..., append=True) continues")
         finally:
+            self._unpublished = 0  # whose loss the exception says
             self.close()
