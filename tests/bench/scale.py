@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Scaling with the number of samples with the number of samples: writes docs/results/scale.md.
+"""How costs grow with the number of samples: writes docs/results/scale.md.
 
     tests/bench/scale.py build/release WORK >docs/results/scale.md
 
-WORK is a folder with 4 GB to spare, in which indexes of an earlier call are used again. Datasets up to 100,000 samples are packed; larger ones
-are indexes whose shards are holes (tests/bench/bench_dataset.c), and of 400 million samples the indexes are holes after their headers. All
-times are of the processor, so other programs that run do not change them much.
+WORK is a folder with 8 GB to spare, in which tars and indexes of an earlier call are used again. Datasets up to 1,000,000 samples are packed;
+the large ones to open are indexes whose shards are holes (tests/bench/bench_dataset.c), and of 400 million samples the indexes are holes after
+their headers. All times are of the processor, so other programs that run do not change them much.
 """
 import array
 import io
@@ -16,12 +16,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import textwrap
 import time
 
 PNG = bytes.fromhex("89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0000003010100"
                     "c9fe92ef0000000049454e44ae426082")
 SIZES = (10_000, 100_000, 1_000_000, 12_000_000)
-PACKED = (1_000, 10_000, 100_000)
+PACKED = (1_000, 10_000, 100_000, 1_000_000)
 HUGE = 400_000_000
 
 
@@ -37,7 +38,7 @@ def cpu():
 def run(*words):
     """Seconds of the processor, and what the command prints."""
     before = cpu()
-    out = subprocess.run([str(w) for w in words], check=True, capture_output=True, text=True).stdout
+    out = subprocess.run([str(w) for w in words], check=True, stdout=subprocess.PIPE, text=True).stdout
     return cpu() - before, out
 
 
@@ -60,7 +61,8 @@ def memory(*words):
 
 
 def make_tars(folder, count):
-    os.makedirs(folder, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
     for first in range(0, count, 10_000):
         with tarfile.open(f"{folder}/{first // 10_000:05}.tar", "w") as tar:
             for i in range(first, min(count, first + 10_000)):
@@ -78,6 +80,10 @@ def write_npy(path, count):
         f.write(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + array.array("f", bytes(4 * count)).tobytes())
 
 
+def paragraph(text):
+    print(textwrap.fill(text, 145, break_long_words=False, break_on_hyphens=False))
+
+
 def row(*cells):
     print("| " + " | ".join(cells) + " |")
 
@@ -89,14 +95,17 @@ def slope(costs, sizes):
 
 def packed(bin_, work):
     print("## Packing, resuming, attaching\n")
-    print("Images of one pixel with a caption, in tars of 10,000: the cost per sample apart from its image. CPU time in microseconds per "
-          "sample, fastest of three; peak memory. `attach` includes the start of Python and NumPy.\n")
+    paragraph("Images of one pixel with a caption, in tars of 10,000: the cost per sample apart from its image. CPU time in microseconds per "
+              "sample, fastest of three; peak memory. `attach` includes the start of Python and NumPy.")
+    print()
     row("", *map(name, PACKED), "slope")
-    row(*["---"] * 5)
+    row(*["---"] * (len(PACKED) + 2))
     results = {k: [] for k in ("`ccpack`", "`ccpack --resume` of a finished dataset", "`ccpack attach`, one f4 a sample",
                                "`ccpack`, memory", "`ccpack attach`, memory")}
     for count in PACKED:
-        make_tars(f"{work}/t{count}", count)
+        if not os.path.exists(f"{work}/t{count}"):
+            make_tars(f"{work}/t.tmp", count)
+            os.rename(f"{work}/t.tmp", f"{work}/t{count}")
         tars = sorted(f"{work}/t{count}/{n}" for n in os.listdir(f"{work}/t{count}"))
         pack = (f"{bin_}/ccpack", "-q", "-o", f"{work}/p{count}", *tars)
         seconds, mib = best(3, pack, f"{work}/p{count}")
@@ -116,10 +125,11 @@ def packed(bin_, work):
 
 def opened(bench, work):
     print("\n## Opening, lookups, order\n")
-    print("Shards of 10,000 samples; for 400 M also of 1,000,000. *own*: memory of the process without the mapped indexes, which all "
-          "processes share in the page cache. *plan*: computing the first sample of each of 1,024 ranks at every step of a shuffled "
-          "epoch, with 32 samples per rank (10 k: one rank). *find*: computing the position of a sample in an epoch, as `ccdump order` "
-          "and a resumed run do.\n")
+    paragraph("Shards of 10,000 samples; for 400 M also of 1,000,000. *own*: memory of the process without the mapped indexes, which all "
+              "processes share in the page cache. *plan*: computing the first sample of each of 1,024 ranks at every step of a shuffled "
+              "epoch, with 32 samples per rank (10 k: one rank). *find*: computing the position of a sample in an epoch, as `ccdump order` "
+              "and a resumed run do.")
+    print()
     row("samples", "shards of", "open ms", "own MiB", "sample us", "caption us", "fingerprint ns", "plan s", "find us")
     row(*["---"] * 9)
     opens = []
@@ -135,15 +145,16 @@ def opened(bench, work):
         row(name(count), f"{each:,}", found["open"], own, found.get("sample", "-"), found.get("caption", "-"), fingerprint,
             found["plan"], found["find"])
     linear = [ms / (count / each) for count, each, ms in opens if count >= 1_000_000 and each == 10_000]
-    print(f"\nOpening costs {1e3 * linear[0]:.0f} us per shard at 1 M samples and {1e3 * linear[-1]:.0f} us at 400 M: it grows with "
-          f"shards, "
-          "not with samples.")
+    print()
+    paragraph(f"Opening costs {1e3 * linear[0]:.0f} us per shard at 1 M samples and {1e3 * linear[-1]:.0f} us at 400 M: it grows with "
+              "shards, not with samples.")
 
 
 def state(bench):
     print("\n## Per-sample state\n")
-    print("All columns of all losses, and the time to copy a batch of 512 random ids to the working set and back (`bench_state IDS 512 "
-          "2000`). The time grows as fewer entries are in a CPU cache, up to one miss per entry:\n")
+    paragraph("All columns of all losses, and the time to copy a batch of 512 random ids to the working set and back (`bench_state IDS 512 "
+              "2000`). The time grows as fewer entries are in a CPU cache, up to one miss per entry:")
+    print()
     row("ids", "result")
     row("---", "---")
     for count in SIZES:
@@ -155,9 +166,10 @@ def main():
     os.makedirs(work, exist_ok=True)
     model = re.search(r"model name\s*: (.*)", open("/proc/cpuinfo").read())[1]
     print("# Scaling with the number of samples\n")
-    print(f"Written by `tests/bench/scale.py` on {os.cpu_count()} CPUs ({model}), {time.strftime('%B %Y')}, release preset; times are CPU "
-          f"times. *slope*: cost per sample at the largest size, divided by that at a tenth of it; 1 if the cost is proportional to the "
-          f"number of samples.\n")
+    paragraph(f"Written by `tests/bench/scale.py` on {os.cpu_count()} CPUs ({model}), {time.strftime('%B %Y')}, release preset; times are CPU "
+              f"times. *slope*: cost per sample at the largest size, divided by that at a tenth of it; 1 if the cost is proportional to the "
+              f"number of samples.")
+    print()
     packed(f"{build}/bin", work)
     opened(f"{build}/tests/bin/bench_dataset", work)
     state(f"{build}/tests/bin/bench_state")
