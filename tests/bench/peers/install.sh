@@ -21,11 +21,11 @@ install() { # install NAME
     local venv=$work/venv/$1
     [ -e "$venv/installed" ] && return 0
     [ -f "$here/requirements/$1.txt" ] || { echo "$1: not a peer: requirements has no $1.txt" >&2; return 1; }
+    python3 -m venv "$venv"
     if [ "$1" != torch ] && grep -q '^torch==' "$here/requirements/$1.txt"; then
         install torch || return 1
+        echo "$(cd "$work" && pwd)"/venv/torch/lib/python3*/site-packages >"$(echo "$venv"/lib/python3*/site-packages)/torch.pth"
     fi
-    python3 -m venv "$venv"
-    [ "$1" = torch ] || echo "$(cd "$work" && pwd)"/venv/torch/lib/python3*/site-packages >"$(echo "$venv"/lib/python3*/site-packages)/torch.pth"
     if "$venv/bin/pip" install -q --no-build-isolation --require-hashes -r "$here/requirements/$1.txt" >"$work/pip-$1.log" 2>&1; then
         touch "$venv/installed"
     else

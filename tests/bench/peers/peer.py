@@ -24,8 +24,8 @@ def arguments(data_help):
     return p.parse_args()
 
 
-def cpu_seconds():
-    """Of this process and the workers that it started, and theirs."""
+def processes():
+    """(pid, CPU seconds) of this process and the workers that it started, and theirs."""
     parents, times = {}, {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -38,7 +38,23 @@ def cpu_seconds():
     while more:
         more = {pid for pid, parent in parents.items() if parent in own} - own
         own |= more
-    return sum(times.get(pid, 0) for pid in own) / os.sysconf("SC_CLK_TCK")
+    return [(pid, times.get(pid, 0) / os.sysconf("SC_CLK_TCK")) for pid in own]
+
+
+def cpu_seconds():
+    return sum(seconds for _, seconds in processes())
+
+
+def memory_mib():
+    """Proportional set sizes, so that pages shared by workers count once."""
+    kib = 0
+    for pid, _ in processes():
+        try:
+            with open(f"/proc/{pid}/smaps_rollup") as file:
+                kib += sum(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+        except OSError:
+            pass
+    return kib / 1024
 
 
 def measure(name, version, args, batches):
@@ -62,7 +78,7 @@ def measure(name, version, args, batches):
         images += len(batch)
         if now - begin >= args.seconds:
             break
-    elapsed, cpu = time.monotonic() - begin, cpu_seconds() - cpu
+    elapsed, cpu, memory = time.monotonic() - begin, cpu_seconds() - cpu, memory_mib()
     print(json.dumps({
         "peer": name,
         "version": version,
@@ -70,6 +86,7 @@ def measure(name, version, args, batches):
         "seconds": round(elapsed, 3),
         "images_per_s": round(images / elapsed, 1),
         "cpu_ms_per_image": round(1000 * cpu / images, 3),
+        "memory_mib": round(memory),
         "workers": args.workers,
         "batch": args.batch,
         "size": args.size,

@@ -19,11 +19,8 @@ mkdir -p "$2"
 work=$(cd "$2" && pwd)
 shift 2
 : "${WORKERS:=$(nproc)}" "${ROWS:=2000}" "${SIDE:=256}" "${REPEATS:=3}"
-peer=$work/venv/bin/img2dataset
-if [ ! -x "$peer" ]; then
-    python3 -m venv "$work/venv"
-    "$work/venv/bin/pip" install -q --require-hashes -r "$(dirname "$0")/requirements/img2dataset.txt"
-fi
+"$(dirname "$0")/install.sh" "$work" img2dataset
+peer=$work/venv/img2dataset/bin/img2dataset
 if [ ! -d "$work/jpg" ]; then
     mkdir "$work/jpg.tmp"
     for tar in "$@"; do

@@ -9,7 +9,8 @@ img2dataset reads URLs alone, so nginx serves it the files from the loopback int
 install are named and omitted. By hand; about ten minutes.
 
 Processor seconds are user and system time of the program and all its processes, so a busy machine changes them little; memory is the largest
-sum of their proportional set sizes, sampled 20 times a second. "without start-up": the time of a single row subtracted.
+sum of their proportional set sizes, sampled 20 times a second. "without start-up": the time of a single row (as it is, for FFCV resized)
+subtracted.
 """
 import argparse
 import json
@@ -207,11 +208,11 @@ def compare(a, programs, folder, single, run):
             for name in programs:
                 if (name == "ccpack --no-check" and side) or (name == "ffcv" and not side):
                     continue  # a resize decodes; FFCV has no bytes as they are
-                for path in (single, folder):
+                for path in (single, folder) if side == 0 or name == "ffcv" else (folder,):
                     out = os.path.join(run, "out")
                     shutil.rmtree(out, ignore_errors=True)
                     result = (*measure(command(name, a, path, out, side), os.path.join(run, "log.txt")), size_of(out) / 1e6)
-                    seen.setdefault((side, name, path), []).append(result)
+                    seen.setdefault((side, name) if path == folder else name, []).append(result)
                     print(json.dumps({"program": name, "side": side, "rows": 1 if path == single else a.rows,
                                       **dict(zip(("seconds", "cpu_seconds", "pss_mib", "mb"), (round(x, 3) for x in result)))}),
                           file=sys.stderr, flush=True)
@@ -220,10 +221,10 @@ def compare(a, programs, folder, single, run):
     for side in (0, a.side):
         ours = None
         for name in programs:
-            if (side, name, folder) not in seen:
+            if (side, name) not in seen:
                 continue
-            seconds, cpu, mib, mb = (statistics.median(x) for x in zip(*seen[side, name, folder]))
-            alone = cpu - statistics.median(x[1] for x in seen[side, name, single])
+            seconds, cpu, mib, mb = (statistics.median(x) for x in zip(*seen[side, name]))
+            alone = cpu - statistics.median(x[1] for x in seen[name])
             ours = ours or alone
             title = "`%s`" % name if name.startswith("ccpack") else name
             print(f"| {title} {version(a, name)} | {f'short:{side}' if side else 'none'} | {seconds:.2f} | {cpu:.2f} | {alone:.2f} | "
