@@ -1,7 +1,7 @@
 #!/bin/bash
 # The numbers of the loader: bench_loader.sh DIR [ROUNDS]
 #
-# Loader against its limit on one thread and on two, with and without the digest; both engines on cached data and, with
+# Loader against its limit on one thread and on two; both engines on cached data and, with
 # O_DIRECT, on uncached data; the wait of a consumer that takes 80 % of the limit; the first batch. Wants an idle machine:
 # the processor's time, cpu_ratio, is the one column that neighbours disturb little. Of ROUNDS (3) the middle one by ratio
 # is printed. BIN names the folder of ccbench.
@@ -30,7 +30,7 @@ print(r["limit_pairs_per_s"], file=sys.stderr)
 }
 
 printf '%-52s %7s %7s %6s %6s %10s %9s %10s %5s\n' args pairs/s limit ratio cpu stalled first memory MB/s
-for args in "--threads 1 --io-engine io_uring" "--threads 2 --io-engine io_uring" "--threads 2 --io-engine io_uring --digest" "--threads 2 --io-engine pread" \
+for args in "--threads 1 --io-engine io_uring" "--threads 2 --io-engine io_uring" "--threads 2 --io-engine pread" \
     "--threads 2 --io-engine io_uring --augment paper" "--threads 2 --io-engine io_uring --augment simclr" \
     "--threads 2 --io-engine io_uring --direct" "--threads 2 --io-engine pread --direct" "--threads 2 --io-engine io_uring --order block:64"; do
     run $args --epochs 6

@@ -16,7 +16,7 @@ ids() { # ids FILE: the ids of a dump, in order
 "$TESTBIN/make_images" e 60
 
 one=$(digest d --threads 1 --io-engine pread)
-for key in pairs pairs_per_s limit_pairs_per_s ratio stall_fraction peak_rss_bytes rss_batches rss_bytes digest stages engine; do
+for key in pairs pairs_per_s stall_fraction peak_rss_bytes rss_batches rss_bytes digest stages engine; do
     has out.txt "\"$key\":"
 done
 has out.txt '{"pairs":120,"pairs_per_s":'
@@ -32,8 +32,12 @@ has out.txt '"queue_capacity":2}}' # of the batches: those ahead and the one in 
 [ "$one" != "$(digest d --seed 1)" ] || fail "another seed, the same digest"
 [ "$one" != "$(digest d --steps 3)" ] || fail "less data, the same digest"
 has out.txt '"pairs":60,'
+hasnt out.txt '"limit_' # it is not of a run that hashes
 loader d --steps 9 # of an epoch of six batches
 has out.txt '"pairs":180,'
+for key in limit_pairs_per_s ratio limit_cpu_s; do
+    grep -q "\"$key\":[0-9.]*[1-9]" out.txt || fail "no $key"
+done
 # Memory in use: a list of 32 to 64 samples for a run of any length.
 loader d --steps 200
 has out.txt '"rss_batches":4,"rss_bytes":['
@@ -104,9 +108,10 @@ loader d --filter label=3..4 --dump-ids ids.txt --force --keep-last
 loader d --consumer-ms 20 --steps 5
 awk -F'"stall_fraction":' '{ split($2, a, ","); exit !(a[1] < 0.5) }' out.txt || fail "stall of a slow consumer"
 
+expect 0 "$BIN/ccbench" loader d --size 32 --batch-size 20
+has out.txt "ratio: "
 expect 0 "$BIN/ccbench" loader d --size 32 --batch-size 20 --digest
 has out.txt "pairs_per_s: "
-has out.txt "ratio: "
 has out.txt "$one"
 
 expect 66 "$BIN/ccbench" loader nowhere

@@ -4,7 +4,6 @@
 #ifndef TOOLS_CCBENCH_CCBENCH_INTERNAL_H
 #define TOOLS_CCBENCH_CCBENCH_INTERNAL_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -20,28 +19,6 @@ int ccbench_ops(int argc, char **argv);
 int ccbench_step(int argc, char **argv);
 int ccbench_loss(int argc, char **argv);
 
-/* Reads an image as it lies in the shard, before shard_image_compact. The caller frees *out, also
- * after a failure. Returns OK, NOMEM, NOTFOUND, IO or CORRUPT. */
-enum status bench_read_span(uint8_t **out,
-                            const char *path,
-                            const struct dataset_sample *sample,
-                            struct error *err);
-
-/* First member of what a thread works on. */
-struct bench_worker {
-    pthread_t thread;
-    enum status status; /* OK at the start */
-    struct error err;
-};
-
-/* Calls `work` with each of `count` items on a thread of its own, and waits for all. Returns OK,
- * the first failure of an item, NOMEM or INTERRUPTED. */
-enum status bench_run_threads(void *items,
-                              size_t item_bytes,
-                              uint32_t count,
-                              void *(*work)(void *item),
-                              struct error *err);
-
 /* Sorts the values; returns the one in the middle. Requires count >= 1. */
 double bench_median(double *values, size_t count);
 
@@ -55,38 +32,25 @@ enum status bench_open_device(struct device **out,
                               struct log_sink *log,
                               struct error *err);
 
-/* The limit of the loader: the functions that its decoding threads call, in a loop over images in
- * memory. With `digest` each thread also hashes what it makes, as the consumer of a loader run with
- * --digest does. */
-struct bench_limit; /* opaque */
-
 enum {
     BENCH_MAX_MEMORY_MIB = 1024, /* for the images: the first ones of the run that fit */
 };
 
-/* Reads the images of step_count batches from global step first_step on. `opt` and `threads` are
- * those of the loader; sources and tokenizer are borrowed. Returns OK, NOMEM, IO, NOTFOUND, CORRUPT
- * or INTERRUPTED. */
-enum status bench_limit_create(struct bench_limit **out,
-                               const struct loader_options *opt,
-                               uint32_t threads,
-                               const struct sources *sources,
-                               const struct tokenizer *tokenizer,
-                               uint64_t first_step,
-                               uint64_t step_count,
-                               bool digest,
-                               struct error *err);
-void bench_limit_destroy(struct bench_limit *b); /* accepts NULL */
-
-/* How many images it holds. */
-uint64_t bench_limit_count(const struct bench_limit *b);
-
-/* Makes pairs_count samples on all threads, cycling through the images. Requires at least one
- * image. Returns OK, NOMEM, INTERRUPTED, or a failure that is not a damaged sample. */
-enum status bench_limit_run(struct bench_limit *b,
-                            double *pairs_per_s,
-                            uint64_t pairs_count,
-                            struct error *err);
+/* The limit of the loader: the time to make pairs_count samples with the functions that its
+ * decoding threads call, in a loop over images in memory: those of step_count batches from global
+ * step first_step on; unchanged if there are none. `opt` and `threads` are those of the loader.
+ * Returns OK, NOMEM, IO, NOTFOUND, CORRUPT, INTERRUPTED, or a failure that is not a damaged
+ * sample. */
+enum status bench_limit(double *seconds,
+                        double *cpu_seconds,
+                        const struct loader_options *opt,
+                        uint32_t threads,
+                        const struct sources *sources,
+                        const struct tokenizer *tokenizer,
+                        uint64_t first_step,
+                        uint64_t step_count,
+                        uint64_t pairs_count,
+                        struct error *err);
 
 /* What a machine does at best, measured through its operators. */
 struct bench_machine {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "formats/base/clock.h"
-#include "formats/base/hash.h"
+#include "formats/base/file_io.h"
 #include "loader/sample_work.h"
 #include "loader/sampler.h"
 #include "tools/ccbench/ccbench_internal.h"
@@ -20,21 +20,18 @@ struct bench_image {
 };
 
 struct bench_thread {
-    struct bench_worker base;
     struct bench_limit *bench;
+    enum status status; /* of its part of a run; < OK: with err */
+    struct error err;
     struct sample_work *work;
     uint8_t *span;                     /* room for one: images in several pieces are put together in
                                           a copy */
     uint8_t *views[AUGMENT_MAX_VIEWS]; /* (S, S, 3) each */
     int32_t *tokens;
-    struct hasher *digest; /* NULL: none */
 };
 
 struct bench_limit {
     uint32_t thread_count;
-    uint32_t views;
-    size_t pixel_bytes; /* of a view */
-    size_t token_bytes;
     struct bench_thread *threads;
     struct bench_image *images;
     uint64_t image_count;
@@ -46,6 +43,24 @@ struct bench_limit {
 enum { MAX_IMAGES = 1 << 20 };
 
 /* --- the samples --- */
+
+/* Reads an image as it lies in the shard, before shard_image_compact. The caller frees *out, also
+ * after a failure. */
+static enum status
+read_span(uint8_t **out, const char *path, const struct dataset_sample *sample, struct error *err) {
+    const struct file_system *fs = file_system_of(path);
+    struct file *f = NULL;
+    size_t got = 0;
+    *out = malloc(sample->image_span_bytes);
+    TRY_MEMORY(*out, err, "out of memory for the images");
+    TRY(fs->open(fs->context, &f, path, FILE_READ, err));
+    enum status s = fs->pread(f, *out, &got, sample->image_span_bytes, sample->image_offset, err);
+    fs->close(f);
+    TRY(s);
+    FAIL_IF(got != sample->image_span_bytes, err, STATUS_CORRUPT,
+            "%s: the file ends inside an image", path);
+    return STATUS_OK;
+}
 
 /* Reads the samples of the batches in the order of delivery, as far as there is room. */
 static enum status read_images(struct bench_limit *b,
@@ -76,8 +91,8 @@ static enum status read_images(struct bench_limit *b,
             }
             left_bytes -= image->sample.sample.image_span_bytes;
             b->image_count++; /* counted first, so that the memory of a failed read is freed */
-            TRY(bench_read_span(&image->span, sources_shard_path(sources, image->sample.shard),
-                                &image->sample.sample, err));
+            TRY(read_span(&image->span, sources_shard_path(sources, image->sample.shard),
+                          &image->sample.sample, err));
         }
         FAIL_IF(cli_interrupted(), err, STATUS_INTERRUPTED, "interrupted");
     }
@@ -90,61 +105,21 @@ static enum status make_thread(struct bench_thread *t,
                                const struct loader_options *opt,
                                const struct sources *sources,
                                const struct tokenizer *tokenizer,
-                               bool digest,
                                struct error *err) {
     bool enough = true;
     for (uint32_t v = 0; v < opt->views; v++) {
-        t->views[v] = malloc(t->bench->pixel_bytes);
+        t->views[v] = malloc((size_t)opt->image_size_px * opt->image_size_px * 3);
         enough = enough && t->views[v] != NULL;
     }
     t->span = malloc(sources_max_span_bytes(sources));
     t->tokens = calloc(opt->max_tokens, sizeof(*t->tokens));
     TRY_MEMORY(enough && t->span != NULL && t->tokens != NULL, err,
                "out of memory for the measuring threads");
-    if (digest) {
-        TRY(hasher_create(&t->digest, err));
-    }
     return sample_work_create(&t->work, opt, sources, tokenizer, err);
 }
 
-enum status bench_limit_create(struct bench_limit **out,
-                               const struct loader_options *opt,
-                               uint32_t threads,
-                               const struct sources *sources,
-                               const struct tokenizer *tokenizer,
-                               uint64_t first_step,
-                               uint64_t step_count,
-                               bool digest,
-                               struct error *err) {
-    enum status s;
-    struct sampler sampler;
-    *out = NULL;
-    TRY(sampler_init(&sampler, sources->live_counts, sources->weights, sources->count, opt, err));
-    struct bench_limit *b = calloc(1, sizeof(*b));
-    TRY_MEMORY(b, err, "out of memory for the measurement");
-    b->views = opt->views;
-    b->pixel_bytes = (size_t)opt->image_size_px * opt->image_size_px * 3;
-    b->token_bytes = opt->max_tokens * sizeof(int32_t);
-    b->threads = calloc(threads, sizeof(*b->threads));
-    if (b->threads == NULL) {
-        s = error_set(err, STATUS_NOMEM, "out of memory for %u threads", threads);
-        goto fail;
-    }
-    b->thread_count = threads;
-    for (uint32_t i = 0; i < threads; i++) {
-        b->threads[i].bench = b;
-        TRY_OR_FAIL(s, make_thread(&b->threads[i], opt, sources, tokenizer, digest, err));
-    }
-    TRY_OR_FAIL(s, read_images(b, sources, &sampler, first_step, step_count, err));
-fail:
-    RETURN_CREATED(s, out, b, bench_limit_destroy);
-}
-
-void bench_limit_destroy(struct bench_limit *b) {
-    if (b == NULL) {
-        return;
-    }
-    for (uint32_t i = 0; i < b->thread_count; i++) {
+static void close_limit(struct bench_limit *b) {
+    for (uint32_t i = 0; b->threads != NULL && i < b->thread_count; i++) {
         struct bench_thread *t = &b->threads[i];
         sample_work_destroy(t->work);
         for (uint32_t v = 0; v < AUGMENT_MAX_VIEWS; v++) {
@@ -152,18 +127,12 @@ void bench_limit_destroy(struct bench_limit *b) {
         }
         free(t->span);
         free(t->tokens);
-        hasher_destroy(t->digest);
     }
-    for (uint64_t i = 0; b->images != NULL && i < b->image_count; i++) {
+    for (uint64_t i = 0; i < b->image_count; i++) {
         free(b->images[i].span);
     }
     free(b->images);
     free(b->threads);
-    free(b);
-}
-
-uint64_t bench_limit_count(const struct bench_limit *b) {
-    return b->image_count;
 }
 
 /* --- the loop --- */
@@ -183,41 +152,69 @@ static enum status one_sample(struct bench_thread *t, uint64_t k, struct error *
     TRY(sample_work_image(t->work, t->views, &image->sample, span, image->epoch, 0, err));
     TRY(sample_work_text(t->work, t->tokens, &length, &text_id, &caption, &image->sample,
                          image->epoch, 0, err));
-    if (t->digest != NULL) {
-        for (uint32_t v = 0; v < b->views; v++) {
-            hasher_update(t->digest, t->views[v], b->pixel_bytes);
-        }
-        hasher_update(t->digest, t->tokens, b->token_bytes);
-    }
     return STATUS_OK;
 }
 
-static void *thread_main(void *arg) {
-    struct bench_thread *t = arg;
+/* One thread's part of the run. */
+static void make_samples(struct bench_thread *t) {
     struct bench_limit *b = t->bench;
-    for (;;) {
-        uint64_t k = atomic_fetch_add_explicit(&b->next, 1, memory_order_relaxed);
-        if (k >= b->wanted_count || cli_interrupted()) {
-            return NULL;
+    t->status = STATUS_OK;
+    while (t->status >= STATUS_OK && !cli_interrupted()) {
+        const uint64_t k = atomic_fetch_add_explicit(&b->next, 1, memory_order_relaxed);
+        if (k >= b->wanted_count) {
+            return;
         }
-        enum status s = one_sample(t, k, &t->base.err);
-        bool is_damage = s == STATUS_CORRUPT || s == STATUS_UNSUPPORTED || s == STATUS_LIMIT;
-        if (s < STATUS_OK && !is_damage) {
-            t->base.status = s;
-            return NULL;
-        }
+        const enum status s = one_sample(t, k, &t->err);
+        const bool is_damage = s == STATUS_CORRUPT || s == STATUS_UNSUPPORTED || s == STATUS_LIMIT;
+        t->status = is_damage ? STATUS_OK : s;
     }
 }
 
-enum status bench_limit_run(struct bench_limit *b,
-                            double *pairs_per_s,
-                            uint64_t pairs_count,
-                            struct error *err) {
-    REQUIRE(b->image_count > 0 && pairs_count > 0);
-    b->wanted_count = pairs_count;
-    atomic_store_explicit(&b->next, 0, memory_order_relaxed);
-    int64_t begin_ns = clock_now_ns();
-    TRY(bench_run_threads(b->threads, sizeof(*b->threads), b->thread_count, thread_main, err));
-    *pairs_per_s = (double)pairs_count / ((double)(clock_now_ns() - begin_ns) / 1e9);
-    return STATUS_OK;
+/* Makes wanted_count samples on all threads, cycling through the images. */
+static enum status make_all(struct bench_limit *b, struct error *err) {
+#pragma omp parallel for schedule(static) num_threads((int)b->thread_count)
+    for (uint32_t i = 0; i < b->thread_count; i++) {
+        make_samples(&b->threads[i]);
+    }
+    for (uint32_t i = 0; i < b->thread_count; i++) {
+        if (b->threads[i].status < STATUS_OK) {
+            *err = b->threads[i].err;
+            return b->threads[i].status;
+        }
+    }
+    return cli_interrupted() ? error_set(err, STATUS_INTERRUPTED, "interrupted") : STATUS_OK;
+}
+
+enum status bench_limit(double *seconds,
+                        double *cpu_seconds,
+                        const struct loader_options *opt,
+                        uint32_t threads,
+                        const struct sources *sources,
+                        const struct tokenizer *tokenizer,
+                        uint64_t first_step,
+                        uint64_t step_count,
+                        uint64_t pairs_count,
+                        struct error *err) {
+    struct sampler sampler;
+    struct bench_limit b = {.thread_count = threads, .wanted_count = pairs_count};
+    enum status s =
+        sampler_init(&sampler, sources->live_counts, sources->weights, sources->count, opt, err);
+    TRY(s);
+    b.threads = calloc(threads, sizeof *b.threads);
+    s = b.threads != NULL ? STATUS_OK
+                          : error_set(err, STATUS_NOMEM, "out of memory for %u threads", threads);
+    for (uint32_t i = 0; s == STATUS_OK && i < threads; i++) {
+        b.threads[i].bench = &b;
+        s = make_thread(&b.threads[i], opt, sources, tokenizer, err);
+    }
+    THEN(s, read_images(&b, sources, &sampler, first_step, step_count, err));
+    if (s == STATUS_OK && b.image_count > 0) {
+        const int64_t begin_ns = clock_now_ns();
+        const int64_t begin_cpu_ns = clock_process_cpu_ns();
+        s = make_all(&b, err);
+        *seconds = (double)(clock_now_ns() - begin_ns) * 1e-9;
+        *cpu_seconds = (double)(clock_process_cpu_ns() - begin_cpu_ns) * 1e-9;
+    }
+    close_limit(&b);
+    return s;
 }

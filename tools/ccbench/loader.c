@@ -109,7 +109,7 @@ static const struct cli_option rows[] = {
      .default_text = "0", .metavar = "X", .help = "sleep after each batch, like a training step"},
 
     {"digest", 0, CLI_FLAG, FIELD(digest), .group = "Results",
-     .help = "also print a hash of everything delivered, in order"},
+     .help = "print a hash of everything delivered, in order, instead of the limit"},
     {"no-limit", 0, CLI_FLAG, FIELD(no_limit),
      .help = "do not measure the limit, which has to read the images again"},
     {"dump-ids", 0, CLI_STRING, FIELD(dump_ids), .metavar = "FILE",
@@ -135,8 +135,6 @@ static const struct cli_program program = {
         "the same number of threads, with up to 1 GiB of images already in memory. Both rates are "
         "measured from the start of the threads to the last sample. cpu_s and limit_cpu_s, the CPU "
         "time of all threads, are comparable even if other programs run.",
-        "With --digest the limit's threads also hash their results, so both rates include the same "
-        "work.",
         "The digest is an XXH64 over the delivered pixels, tokens, lengths, labels and ids. It "
         "does not depend on threads, engine or batch size.",
         "stall_fraction is the fraction of the run during which the consumer waited, without the "
@@ -345,28 +343,6 @@ run_loader(struct result *r, struct loader *l, struct consumer *c, struct error 
     return s == STATUS_END ? STATUS_OK : s;
 }
 
-static enum status measure_limit(struct result *r,
-                                 const struct loader *l,
-                                 const struct loader_options *opt,
-                                 uint64_t first_step,
-                                 bool digest,
-                                 struct error *err) {
-    struct bench_limit *limit = NULL;
-    if (r->pairs == 0) {
-        return STATUS_OK;
-    }
-    TRY(bench_limit_create(&limit, opt, r->info.threads, loader_sources(l), loader_tokenizer(l),
-                           first_step, r->batches, digest, err));
-    enum status s = STATUS_OK;
-    if (bench_limit_count(limit) > 0) {
-        const int64_t before_ns = clock_process_cpu_ns();
-        s = bench_limit_run(limit, &r->limit_pairs_per_s, r->pairs, err);
-        r->limit_cpu_s = (double)(clock_process_cpu_ns() - before_ns) / 1e9;
-    }
-    bench_limit_destroy(limit);
-    return s;
-}
-
 /* --- result --- */
 
 static double ratio(double a, double b) {
@@ -382,15 +358,16 @@ static enum status print_result(const struct result *r,
                                 const struct loader_options *opt,
                                 struct error *err) {
     struct json_writer w;
+    const bool limit = !o->no_limit && !o->digest;
     cli_begin_json(&w);
     json_u64(&w, "pairs", r->pairs);
     json_double(&w, "pairs_per_s", r->pairs_per_s);
-    if (!o->no_limit) {
+    if (limit) {
         json_double(&w, "limit_pairs_per_s", r->limit_pairs_per_s);
         json_double(&w, "ratio", ratio(r->pairs_per_s, r->limit_pairs_per_s));
     }
     json_double(&w, "cpu_s", r->cpu_s);
-    if (!o->no_limit) {
+    if (limit) {
         json_double(&w, "limit_cpu_s", r->limit_cpu_s);
     }
     json_double(&w, "stall_fraction", stall_fraction(r));
@@ -498,9 +475,13 @@ measure(const struct options *o, const struct data_list *list, struct error *err
     TRY_OR_FAIL(s, open_consumer(&consumer, err));
     TRY_OR_FAIL(s, run_loader(&r, l, &consumer, err));
     TRY_OR_FAIL(s, rest(l, &opt, err));
-    if (!o->no_limit) {
-        TRY_OR_FAIL(s, measure_limit(&r, l, &opt, place.epoch * r.info.steps_per_epoch + place.step,
-                                     o->digest, err));
+    if (!o->no_limit && !o->digest && r.pairs > 0) {
+        double seconds = 0.0;
+        TRY_OR_FAIL(s, bench_limit(&seconds, &r.limit_cpu_s, &opt, r.info.threads,
+                                   loader_sources(l), loader_tokenizer(l),
+                                   place.epoch * r.info.steps_per_epoch + place.step, r.batches,
+                                   r.pairs, err));
+        r.limit_pairs_per_s = seconds > 0.0 ? (double)r.pairs / seconds : 0.0;
     }
     s = print_result(&r, o, &opt, err);
 fail:

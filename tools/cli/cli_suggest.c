@@ -47,7 +47,7 @@ static const struct {
     {"ccdump", "info ls show find stats duplicates verify cat extract state popularity order why"},
     {"ccpack", "attach detach fetch merge index plan tokenizer subset remove repair compact seal"},
     {"ccstream-eval", "retrieval zeroshot suite debias linear knn mean embed score objective"},
-    {"ccbench", "loader decode ops step"},
+    {"ccbench", "loader ops step loss"},
 };
 
 /* Insert, delete, replace; a swap of neighbours counts as two. */
