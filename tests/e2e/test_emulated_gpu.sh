@@ -46,6 +46,20 @@ sed -i 's/"cuda-graph":"on"/"cuda-graph":"off"/' parts/config.json
 CCSTREAM_EMULATED=late expect 0 "$BIN/ccstream-train" --resume parts --steps 4
 same eager parts
 
+# By tiles, some of a row or a column: the same losses up to rounding, with the state on the host.
+train now whole --loss sogclr --precision f32
+train late tiles --loss sogclr --precision f32 --loss-tile 3
+has err.txt "loss and state stay on the host: "
+for run in whole tiles; do
+    grep -o '"loss":[-0-9.e]*' $run/metrics.jsonl | cut -d: -f2 >$run.txt
+done
+paste whole.txt tiles.txt | awk '{ d = $1 - $2; n++ } d * d > 1e-10 * (1 + $1 * $1) { exit 1 } END { exit n != 4 }' ||
+    fail "losses by tiles: $(paste whole.txt tiles.txt)"
+cmp -s whole/last tiles/last && fail "--loss-tile has no effect"
+CCSTREAM_EMULATED=now expect 64 "$BIN/ccstream-train" --data data --image-tower tiny --text-tower tiny --image-size 8 --stem small \
+    --batch-size 4 --device cuda --loss-tile 2 --state-memory device --out refused
+has err.txt "--state-memory device is not possible"
+
 # What a step takes of the device is what was planned and the device's own; a recorded step has the
 # launches of one op by op but for the copies of values, ids and report, the loss among its operators.
 CCSTREAM_EMULATED=late expect 0 "$BIN/ccbench" step --device cuda --loss sogclr --state-memory device \

@@ -57,6 +57,8 @@ cmp eager/last recorded/last || fail "recorded steps are not those op by op"
 [ "$(numbers eager)" = "$(numbers recorded)" ] || fail "the metrics of recorded are not those of eager"
 [ "$(first one)" = "$(first eager)" ] || fail "step 1 of eager: $(first one) $(first eager)"
 near one eager
+CCSTREAM_EMULATED=late expect 0 ranks 2 $last "$BIN/ccstream-train" "${options[@]}" --steps 2 --loss-tile 1 --out tiles
+near one tiles # each rank computed its own rows and columns
 
 # Two ranks, of which both see one GPU and it is the same; all ranks on one.
 CCSTREAM_EMULATED_GPUS=1 expect 69 ranks 2 $last "$BIN/ccstream-train" "${options[@]}" --out none

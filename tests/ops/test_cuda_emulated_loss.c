@@ -17,6 +17,7 @@
 #include "tests/support/test.h"
 #include "train/loss/loss_device.h"
 #include "train/loss/loss_row.h"
+#include "train/loss/loss_tiled.h"
 
 enum { STEPS = 5, SAMPLES = 150, MAX_B = 130, MAX_ROWS = 2 * MAX_B };
 
@@ -499,6 +500,141 @@ TEST(large_batches_agree_with_the_host) {
     };
     for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
         follow_host(&large[i].scenario, large[i].batch_count, large[i].steps, SAMPLE_STATE_DEVICE);
+    }
+}
+
+/* ---- by tiles ---- */
+
+enum { TILED_B = 70, TILED_E = 8, TILED_STEPS = 3 };
+
+struct tiled_side {
+    struct device *dev;
+    struct sample_state *state;
+    struct loss *loss;
+    struct loss_tiled *tiled;
+    struct tensor x[2], dx[2]; /* of images and texts, on the device */
+    float gradient[2][TILED_B * TILED_E];
+    struct loss_output out;
+};
+
+static void
+open_tiled(struct tiled_side *s, struct device *dev, const struct loss_options *o, int64_t tile) {
+    struct error err = {0};
+    memset(s, 0, sizeof *s);
+    s->dev = dev;
+    assert_ok(sample_state_create(&s->state, SAMPLES, NULL, &err), err);
+    assert_ok(loss_create(&s->loss, o, s->state, SAMPLES, TILED_B, &err), err);
+    assert_ok(loss_tiled_create(&s->tiled, s->loss, dev, TILED_B, tile, NULL, &err), err);
+    for (int k = 0; k < 4; k++) {
+        void *data;
+        assert_ok(dev->ops->alloc(dev, sizeof s->gradient[0], &data, &err), err);
+        *(k < 2 ? &s->x[k] : &s->dx[k - 2]) = tensor_2d(data, DTYPE_F32, TILED_B, TILED_E);
+    }
+}
+
+static void close_tiled(struct tiled_side *s) {
+    for (int k = 0; k < 2; k++) {
+        s->dev->ops->free(s->dev, s->x[k].data);
+        s->dev->ops->free(s->dev, s->dx[k].data);
+    }
+    loss_tiled_destroy(s->tiled);
+    loss_destroy(s->loss);
+    sample_state_destroy(s->state);
+}
+
+static void step_tiled(struct tiled_side *s, float (*x)[TILED_B * TILED_E], struct loss_input in) {
+    struct error err = {0};
+    for (int k = 0; k < 2; k++) {
+        assert_ok(s->dev->ops->upload(s->dev, s->x[k].data, x[k], sizeof x[k], &err), err);
+    }
+    assert_ok(loss_tiled_step(s->tiled, s->x, s->dx, &in, &s->out, &err), err);
+    for (int k = 0; k < 2; k++) {
+        assert_ok(s->dev->ops->download(s->dev, s->gradient[k], s->dx[k].data,
+                                        sizeof s->gradient[k], &err),
+                  err);
+    }
+}
+
+/* Several steps with state, weights where the loss takes them, and an id that occurs twice. */
+static void tiles_follow_host(const struct loss_options *o, int64_t tile) {
+    static struct tiled_side host, gpu;
+    static float x[2][TILED_B * TILED_E];
+    uint64_t ids[TILED_B];
+    float weights[TILED_B];
+    struct rng r;
+    struct device *cpu;
+    struct error err = {0};
+    struct device *dev = open_guarded();
+    assert_ok(device_open(&cpu, "cpu", 1, &err), err);
+    open_tiled(&host, cpu, o, tile);
+    open_tiled(&gpu, dev, o, tile);
+    rng_init(&r, 78, RNG_INIT, (uint64_t)tile, 0);
+    for (uint64_t step = 0; step < TILED_STEPS; step++) {
+        for (int i = 0; i < TILED_B; i++) {
+            ids[i] = (uint64_t)((7 * (i + 3 * (int)step)) % SAMPLES);
+            weights[i] = (float)(2.0 * rng_uniform(&r));
+        }
+        ids[TILED_B - 1] = step == 1 ? ids[3] : ids[TILED_B - 1];
+        for (int i = 0; i < 2 * TILED_B * TILED_E; i++) { /* 2^-6: similarities are exact */
+            x[i / (TILED_B * TILED_E)][i % (TILED_B * TILED_E)] =
+                (float)(rint(32.0 * rng_uniform(&r) - 16.0) / 64.0);
+        }
+        const struct loss_input in = {.weights = loss_takes_weights(host.loss) ? weights : NULL,
+                                      .sample_ids = ids,
+                                      .batch_count = TILED_B,
+                                      .step = step,
+                                      .lr = 0.01,
+                                      .zeta_lr_image = 0.1,
+                                      .zeta_lr_text = 0.1};
+        step_tiled(&host, x, in);
+        step_tiled(&gpu, x, in);
+        for (int k = 0; k < 2; k++) {
+            double largest = 0.0;
+            for (int i = 0; i < TILED_B * TILED_E; i++) {
+                largest = fmax(largest, fabs((double)host.gradient[k][i]));
+            }
+            for (int i = 0; i < TILED_B * TILED_E; i++) {
+                const double d = fabs((double)(host.gradient[k][i] - gpu.gradient[k][i]));
+                if (!(d <= 1e-6 * largest)) {
+                    fail_msg("%s by tiles of %d: gradient %d differs by %g of %g", o->name,
+                             (int)tile, i, d, largest);
+                }
+            }
+        }
+        assert_true(fabs(host.out.value - gpu.out.value) <= 1e-6 * (1.0 + fabs(host.out.value)));
+        for (int32_t k = 0; k < sample_state_count(host.state); k++) {
+            size_t size_bytes;
+            const void *a = sample_state_values(host.state, k, &size_bytes);
+            const void *b = sample_state_values(gpu.state, k, &size_bytes);
+            for (int i = 0; i < SAMPLES && size_bytes == SAMPLES * sizeof(float); i++) {
+                const double v = (double)((const float *)a)[i];
+                const double d = fabs(v - (double)((const float *)b)[i]);
+                const bool unseen = isnan(v) && isnan(((const float *)b)[i]);
+                if (!unseen && !(d <= 3e-6 * (1.0 + fabs(v)))) {
+                    fail_msg("%s by tiles of %d, step %d: %s of %d differs by %g of %g", o->name,
+                             (int)tile, (int)step, sample_state_name(host.state, k), i, d, v);
+                }
+            }
+        }
+    }
+    check_guards(o->name);
+    close_tiled(&host);
+    close_tiled(&gpu);
+    device_close(cpu);
+    device_close(dev);
+}
+
+/* Tiles that divide the batch, and some with fewer rows or columns than a block of threads. */
+TEST(losses_by_tiles_agree_with_the_host) {
+    static const char *const names[] = {"clip", "isogclr", "nuclr"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct loss_options o;
+        loss_options_default(&o);
+        o.name = names[i];
+        o.tau = 0.05;
+        o.gamma = 0.4;
+        tiles_follow_host(&o, 35);
+        tiles_follow_host(&o, 64);
     }
 }
 

@@ -335,9 +335,10 @@ static const struct cli_option rows[] = {
              "more copies of the gradients are kept; 0: the whole batch"},
     {"loss-tile", 0, CLI_U64, FIELD(trainer.loss_tile), .min = "0", .max = "32768",
      .default_text = "0", .metavar = "N",
-     .help = "CPU only: compute similarities in tiles of N x N, so that memory grows with the "
-             "batch instead of its square, with four matrix products instead of three; 0: tiles of "
-             "2048 for batches above 1024, else the whole matrix. Results agree up to rounding"},
+     .help = "compute similarities in tiles of N x N, so that memory grows with the batch instead "
+             "of its square, with four matrix products instead of three; 0: tiles of 2048 for "
+             "batches above 1024, on a GPU above 32768, else the whole matrix. Results agree up to "
+             "rounding"},
     {"grad-checkpoint", 0, CLI_FLAG, FIELD(trainer.grad_checkpoint),
      .help =
          "activation checkpointing: store only the inputs of transformer blocks and recompute "

@@ -40,7 +40,9 @@ struct loss_tiled {
     int64_t tile, rows;
     double *planes; /* (2, PLANES, rows), which `lines` divides */
     struct contrast_lines lines[SIDE_COUNT];
-    float *s;           /* (tile, tile) */
+    void *copies; /* of the planes in the device's memory; NULL: that is the host's */
+    struct contrast_lines on_device[SIDE_COUNT];
+    void *s;            /* (tile, tile) F32, in the device's memory */
     struct comm *comm;  /* NULL: this rank computes all lines */
     int64_t first, own; /* it computes those of these samples, all where comm is NULL */
 };
@@ -65,6 +67,33 @@ bool loss_has_tiles(const struct loss *l, struct error *why) {
 size_t loss_tiled_bytes(int64_t batch_count, int64_t tile) {
     return (size_t)(SIDE_COUNT * batch_count) * PLANES * sizeof(double) +
            (size_t)(tile * tile) * sizeof(float);
+}
+
+static size_t planes_bytes(const struct loss_tiled *t) {
+    return (size_t)(SIDE_COUNT * t->rows) * PLANES * sizeof(double);
+}
+
+static void divide_planes(struct contrast_lines lines[2], double *planes, int64_t rows) {
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        double *own[PLANES];
+        for (int k = 0; k < PLANES; k++) {
+            own[k] = planes + (side * PLANES + k) * rows;
+        }
+        memcpy(&lines[side], own, sizeof own);
+    }
+}
+
+static enum status open_memory(struct loss_tiled *t, struct error *err) {
+    const struct ops *ops = t->dev->ops;
+    t->planes = malloc(planes_bytes(t));
+    TRY_MEMORY(t->planes, err, "loss %s: out of memory", t->loss->options.name);
+    TRY(ops->alloc(t->dev, (size_t)(t->tile * t->tile) * sizeof(float), &t->s, err));
+    if (t->dev->stream != NULL) {
+        TRY(ops->alloc(t->dev, planes_bytes(t), &t->copies, err));
+    }
+    divide_planes(t->lines, t->planes, t->rows);
+    divide_planes(t->on_device, t->copies != NULL ? t->copies : t->planes, t->rows);
+    return STATUS_OK;
 }
 
 /* Rows of the tiles that samples [first, first + count) are in. */
@@ -104,20 +133,16 @@ enum status loss_tiled_create(struct loss_tiled **out,
     struct loss_tiled *t = calloc(1, sizeof *t);
     TRY_MEMORY(t, err, "loss %s: out of memory", l->options.name);
     *t = (struct loss_tiled){.loss = l, .dev = dev, .tile = tile, .rows = batch_count};
-    t->planes = malloc((size_t)(SIDE_COUNT * batch_count) * PLANES * sizeof *t->planes);
-    t->s = malloc((size_t)(tile * tile) * sizeof *t->s);
     divide(t, comm);
-    const enum status s =
-        t->planes != NULL && t->s != NULL
-            ? STATUS_OK
-            : error_set(err, STATUS_NOMEM, "loss %s: out of memory", l->options.name);
+    const enum status s = open_memory(t, err);
     RETURN_CREATED(s, out, t, loss_tiled_destroy);
 }
 
 void loss_tiled_destroy(struct loss_tiled *t) {
     if (t != NULL) {
+        t->dev->ops->free(t->dev, t->s);
+        t->dev->ops->free(t->dev, t->copies);
         free(t->planes);
-        free(t->s);
         free(t);
     }
 }
@@ -138,13 +163,8 @@ static const float *window_of(const struct loss *l, const char *name, int side) 
 static void fill_lines(struct loss_tiled *t, int64_t count) {
     const struct loss *l = t->loss;
     const bool own_tau = l->options.temperature == LOSS_TEMPERATURE_INDIVIDUAL;
-    memset(t->planes, 0, (size_t)(SIDE_COUNT * t->rows) * PLANES * sizeof *t->planes);
+    memset(t->planes, 0, planes_bytes(t));
     for (int side = 0; side < SIDE_COUNT; side++) {
-        double *planes[PLANES];
-        for (int k = 0; k < PLANES; k++) {
-            planes[k] = t->planes + (side * PLANES + k) * t->rows;
-        }
-        memcpy(&t->lines[side], planes, sizeof planes);
         const struct contrast_lines *x = &t->lines[side];
         const float *zeta = window_of(l, "zeta", side);
         for (int64_t i = 0; i < t->rows; i++) {
@@ -214,10 +234,12 @@ static enum status add_gradients(struct loss_tiled *t,
 }
 
 /* All tiles with lines of this rank; dx NULL: for their sums. */
-static enum status
-pass(struct loss_tiled *t, const struct tensor x[2], const struct tensor *dx, struct error *err) {
+static enum status each_tile(struct loss_tiled *t,
+                             const struct tensor x[2],
+                             const struct tensor *dx,
+                             struct error *err) {
     const struct device_contrasts *contrasts = t->dev->contrasts;
-    struct contrast_tile tile = {.rows = &t->lines[0], .columns = &t->lines[1]};
+    struct contrast_tile tile = {.rows = &t->on_device[0], .columns = &t->on_device[1]};
     for (; tile.row < t->rows; tile.row += t->tile) {
         for (tile.column = 0; tile.column < t->rows; tile.column += t->tile) {
             const int64_t r = t->rows - tile.row < t->tile ? t->rows - tile.row : t->tile;
@@ -237,6 +259,18 @@ pass(struct loss_tiled *t, const struct tensor x[2], const struct tensor *dx, st
         }
     }
     return STATUS_OK;
+}
+
+/* The same on the lines as the host has them. */
+static enum status
+pass(struct loss_tiled *t, const struct tensor x[2], const struct tensor *dx, struct error *err) {
+    const struct ops *ops = t->dev->ops;
+    if (t->copies == NULL) {
+        return each_tile(t, x, dx, err);
+    }
+    TRY(ops->upload(t->dev, t->copies, t->planes, planes_bytes(t), err));
+    TRY(each_tile(t, x, dx, err));
+    return ops->download(t->dev, t->planes, t->copies, planes_bytes(t), err);
 }
 
 /* What each rank has of its samples in a plane of both sides, to all. */

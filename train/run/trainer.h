@@ -142,9 +142,10 @@ struct trainer_options {
     double crop_min, crop_max;       /* struct loader_options; 0, 0: the augmentation's own */
     bool fixed_views;                /* struct loader_options; default false */
 
-    uint32_t batch_count; /* global batch: a multiple of the ranks */
-    uint32_t loss_tile;   /* rows and columns of similarities at a time, of loss_has_tiles on a CPU;
-                             0:   LOSS_TILE above LOSS_WHOLE samples, else the whole matrix */
+    uint32_t batch_count;       /* global batch: a multiple of the ranks */
+    uint32_t loss_tile;         /* rows and columns of similarities at a time, of loss_has_tiles; 0:
+                                   LOSS_TILE above LOSS_WHOLE samples, on a GPU LOSS_MAX_WHOLE, else the
+                                   whole matrix */
     uint32_t micro_batch_count; /* pairs the towers of a rank hold at a time; 0, or more than its
                                    part of the batch: that part */
     bool grad_checkpoint;       /* dual_encoder_options.recompute; default false */

@@ -337,12 +337,13 @@ size_t trainer_loss_bytes(const struct trainer_options *o,
                           const struct loss *l,
                           bool on_device,
                           int64_t tile);
-/* Rows and columns of a tile of similarities; 0: the whole matrix. l NULL: blocks. offered: the
- * device has contrasts. Returns OK or USAGE (options that need a matrix which is too large). */
+/* Rows and columns of a tile of similarities; 0: the whole matrix. l NULL: blocks. largest_whole:
+ * batches above it are by tiles where --loss-tile does not say; 0: the device has none. Returns OK
+ * or USAGE (options that need a matrix which is too large). */
 enum status trainer_tile(int64_t *out,
                          const struct trainer_options *o,
                          const struct loss *l,
-                         bool offered,
+                         uint32_t largest_whole,
                          struct error *err);
 /* The matrix of similarities on the device, and that of gradients: the same one where the host
  * computes the loss. There the first is handed to the host before it, and the second taken from the

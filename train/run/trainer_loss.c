@@ -26,17 +26,17 @@ static enum status not_there(const char *state, const struct error *why, struct 
 enum status trainer_tile(int64_t *out,
                          const struct trainer_options *o,
                          const struct loss *l,
-                         bool offered,
+                         uint32_t largest_whole,
                          struct error *err) {
     struct error why = {0};
     *out = 0;
-    if (l == NULL || o->reference != NULL || o->teacher_image != NULL || !offered) {
+    if (l == NULL || o->reference != NULL || o->teacher_image != NULL || largest_whole == 0) {
         (void)error_set(&why, STATUS_UNSUPPORTED,
-                        "--task blocks, --reference, --teacher-image and every device but cpu "
-                        "require the whole matrix of similarities, of at most %d samples",
+                        "--task blocks, --reference, --teacher-image and --device cpu-ref require "
+                        "the whole matrix of similarities, of at most %d samples",
                         LOSS_MAX_WHOLE);
     } else if (loss_has_tiles(l, &why)) {
-        const bool large = o->batch_count > LOSS_WHOLE;
+        const bool large = o->batch_count > largest_whole;
         *out = o->loss_tile > 0 ? o->loss_tile : large ? LOSS_TILE : 0;
         return STATUS_OK;
     }
@@ -47,19 +47,22 @@ enum status trainer_tile(int64_t *out,
 }
 
 /* Where the state of samples goes. */
-static enum status
-choose_place(const struct trainer *t, enum sample_state_place *out, struct error *err) {
+static enum status choose_place(const struct trainer *t,
+                                int64_t tile,
+                                enum sample_state_place *out,
+                                struct error *err) {
     struct error why = {0};
     *out = SAMPLE_STATE_HOST;
     if (t->loss == NULL || t->options.state == TRAINER_STATE_HOST) {
         return STATUS_OK;
     }
-    const bool columns = trainer_has_columns(&t->options) || t->options.loss.recover_epochs > 0;
-    const bool offered = !columns && loss_device_offered(t->loss, t->dev, &why);
-    if (columns) {
-        (void)error_set(
-            &why, STATUS_UNSUPPORTED,
-            "--weight, --reference, --teacher-image and --recover-state run on the host alone");
+    const bool host = trainer_has_columns(&t->options) || t->options.loss.recover_epochs > 0 ||
+                      (tile > 0 && t->dev->losses != NULL);
+    const bool offered = !host && loss_device_offered(t->loss, t->dev, &why);
+    if (host) {
+        (void)error_set(&why, STATUS_UNSUPPORTED,
+                        "--weight, --reference, --teacher-image, --recover-state and losses by "
+                        "tiles keep it on the host");
     }
     switch (t->options.state) {
     case TRAINER_STATE_DEVICE:
@@ -113,8 +116,9 @@ size_t trainer_loss_bytes(const struct trainer_options *o,
 enum status trainer_open_loss(struct trainer *t, struct error *err) {
     enum sample_state_place place;
     int64_t tile;
-    TRY(choose_place(t, &place, err));
-    TRY(trainer_tile(&tile, &t->options, t->loss, t->dev->contrasts != NULL, err));
+    const uint32_t largest = t->dev->losses != NULL ? LOSS_MAX_WHOLE : LOSS_WHOLE;
+    TRY(trainer_tile(&tile, &t->options, t->loss, t->dev->contrasts != NULL ? largest : 0, err));
+    TRY(choose_place(t, tile, &place, err));
     if (tile > 0) {
         return loss_tiled_create(&t->tiled, t->loss, t->dev, t->options.batch_count, tile, t->comm,
                                  err);

@@ -263,10 +263,10 @@ static enum status plan_contrast(struct dual_encoder_memory *m,
     THEN(s, loss_create_by_caption(&loss, &options, state, captions,
                                    id_space_count > 2 ? id_space_count : 2, o->batch_count, err));
     int64_t tile = 0;
-    THEN(s, trainer_tile(&tile, o, loss, !is_gpu(o), err));
+    THEN(s, trainer_tile(&tile, o, loss, is_gpu(o) ? LOSS_MAX_WHOLE : LOSS_WHOLE, err));
     if (s == STATUS_OK) {
         const bool host = o->state == TRAINER_STATE_HOST || world > 1 || trainer_has_columns(o) ||
-                          !loss_has_kernels(loss, NULL);
+                          tile > 0 || !loss_has_kernels(loss, NULL);
         const bool here = !is_gpu(o) || (!host && o->state != TRAINER_STATE_PINNED);
         m->loss_bytes = trainer_loss_bytes(o, loss, is_gpu(o) && !host, tile);
         m->state_bytes =

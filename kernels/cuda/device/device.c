@@ -175,6 +175,7 @@ cuda_open(struct device **out, int32_t index, const struct device_options *opt, 
     TRY_MEMORY(dev != NULL, err, "cuda: no memory for the device");
     dev->base.ops = ops_cuda();
     dev->base.losses = &cuda_losses;
+    dev->base.contrasts = &cuda_contrasts;
     dev->base.close = cuda_close;
     dev->base.stream = &cuda_device_stream;
     dev->base.ranks = &cuda_device_ranks;

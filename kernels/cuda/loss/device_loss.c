@@ -89,6 +89,18 @@ cuda_loss_step(struct device *device, const struct device_loss *l, struct error 
     return launched(dev, launch_loss(dev->stream, l), "loss", err);
 }
 
+static enum status
+cuda_contrast_sums(struct device *device, const struct contrast_tile *t, struct error *err) {
+    struct cuda_device *dev = cuda_of(device);
+    return launched(dev, launch_contrast_sums(dev->stream, t), "contrast", err);
+}
+
+static enum status
+cuda_contrast_gradient(struct device *device, const struct contrast_tile *t, struct error *err) {
+    struct cuda_device *dev = cuda_of(device);
+    return launched(dev, launch_contrast_gradient(dev->stream, t), "contrast", err);
+}
+
 static enum status cuda_loss_alloc(struct device *device,
                                    enum device_memory where,
                                    size_t size_bytes,
@@ -143,3 +155,6 @@ const struct device_losses cuda_losses = {.workspace_bytes = launch_loss_workspa
                                           .alloc = cuda_loss_alloc,
                                           .free = cuda_loss_free,
                                           .free_bytes = cuda_free_bytes};
+
+const struct device_contrasts cuda_contrasts = {.sums = cuda_contrast_sums,
+                                                .gradient = cuda_contrast_gradient};

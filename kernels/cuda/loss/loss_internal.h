@@ -6,6 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "kernels/contrast.h"
 #include "kernels/device_loss.h"
 
 #ifdef __cplusplus
@@ -21,8 +22,13 @@ cudaError_t launch_loss_examine(cudaStream_t stream,
                                 int64_t *window_count);
 cudaError_t launch_loss(cudaStream_t stream, const struct device_loss *l);
 
+/* The functions of struct device_contrasts. */
+cudaError_t launch_contrast_sums(cudaStream_t stream, const struct contrast_tile *t);
+cudaError_t launch_contrast_gradient(cudaStream_t stream, const struct contrast_tile *t);
+
 /* Put into every device that cuda_open opens. */
 extern const struct device_losses cuda_losses;
+extern const struct device_contrasts cuda_contrasts;
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /*
  * executor: opens the library, finds the name of a kernel's host function in the symbol table of
  * the program or module that holds it, and announces operands: table.c of kernels/cuda is compiled
- * with emulation_op_check instead of op_check, device_loss.c with emulation_launch_loss.
+ * with emulation_op_check instead of op_check, device_loss.c with the emulation_launch functions.
  */
 #include "tests/support/cuda_emulation/executor.h"
 
@@ -256,6 +256,57 @@ cudaError_t emulation_launch_loss_examine(cudaStream_t stream,
 
 cudaError_t emulation_launch_loss(cudaStream_t stream, const struct device_loss *l) {
     const cudaError_t code = launch_loss(stream, l);
+    operands_now = 0;
+    return code;
+}
+
+/* ---- a tile of a loss ---- */
+
+cudaError_t emulation_launch_contrast_sums(cudaStream_t stream, const struct contrast_tile *t);
+cudaError_t emulation_launch_contrast_gradient(cudaStream_t stream, const struct contrast_tile *t);
+
+static void note_tile(const struct contrast_tile *t, bool gradient) {
+    struct executor_operand all[MAX_OPERANDS];
+    int count = 0;
+    const int64_t at[2] = {t->row, t->column};
+    const struct contrast_lines *lines[2] = {t->rows, t->columns};
+    add(all, &count, "s", t->s.data, tensor_size_bytes(&t->s), true);
+    for (int side = 0; side < 2; side++) {
+        const struct contrast_lines *x = lines[side];
+        const size_t size_bytes = (size_t)t->s.shape[side] * sizeof(double);
+        add(all, &count, "rate", x->rate + at[side], size_bytes, false);
+        add(all, &count, "shift", x->shift + at[side], size_bytes, false);
+        add(all, &count, "largest", x->largest + at[side], size_bytes, !gradient);
+        if (gradient) {
+            add(all, &count, "weight", x->weight + at[side], size_bytes, false);
+            add(all, &count, "popularity", x->popularity + at[side], size_bytes, false);
+            add(all, &count, "taken", x->taken + at[side], size_bytes, true);
+        } else {
+            add(all, &count, "sum", x->sum + at[side], size_bytes, true);
+            add(all, &count, "weighted", x->weighted + at[side], size_bytes, true);
+        }
+    }
+    const size_t own_bytes = (size_t)t->s.shape[0] * sizeof(double);
+    add(all, &count, "own", (gradient ? t->rows->own_gradient : t->rows->own) + t->row, own_bytes,
+        !gradient);
+    operands_now =
+        executor()->operands(gradient ? "contrast_gradient" : "contrast_sums", all, count);
+}
+
+cudaError_t emulation_launch_contrast_sums(cudaStream_t stream, const struct contrast_tile *t) {
+    if (executor() != NULL) {
+        note_tile(t, false);
+    }
+    const cudaError_t code = launch_contrast_sums(stream, t);
+    operands_now = 0;
+    return code;
+}
+
+cudaError_t emulation_launch_contrast_gradient(cudaStream_t stream, const struct contrast_tile *t) {
+    if (executor() != NULL) {
+        note_tile(t, true);
+    }
+    const cudaError_t code = launch_contrast_gradient(stream, t);
     operands_now = 0;
     return code;
 }
