@@ -5,9 +5,9 @@
     for batch in dl:                                # one epoch
         x = torch.from_dlpack(batch["image"])       # uint8 (B, 224, 224, 3), no copy
 
-ccpack and Writer make datasets. Exceptions derive from ccstream.Error and from the builtin that fits
-(ValueError, FileNotFoundError, TimeoutError, ...); their text names file, row or byte and what to do.
-ccstream.torch has losses and normalisation for PyTorch.
+Datasets are written by ccpack or by Writer. Every exception derives from ccstream.Error and from a
+matching builtin (ValueError, FileNotFoundError, TimeoutError, ...); its text names the file, row or byte
+and the remedy. ccstream.torch has losses and image normalisation for PyTorch.
 """
 
 from ._ccstream import (

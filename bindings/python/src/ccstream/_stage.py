@@ -1,4 +1,4 @@
-"""A thread that makes the next batches: what the loader's functions do with one is done before it is asked for."""
+"""A background thread that prepares the next batches with the loader's Python functions (tokenizer, fields)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SLICE_SECONDS = 0.1
 
 
 class Stage:
-    """Calls take and then work for one batch after the other, on a thread of its own, `room` of them ahead.
+    """Calls take and then work for one batch after another on its own thread, at most `room` batches ahead.
 
-    take(seconds): the next item; TimeoutError: not yet; UsageError: too many batches are held, which is as good as not
-    yet. An exception of either ends the thread, and every later get() raises it. The thread has no
-    reference but to these functions.
+    take(seconds): returns the next item; TimeoutError: not ready yet; UsageError: too many batches are held, treated as
+    not ready. Any other exception ends the thread and is raised by every later get(). The thread holds references to
+    these two functions only.
     """
 
     def __init__(self, take: Callable[[float], Any], work: Callable[[Any], Any], room: int):
@@ -34,7 +34,7 @@ class Stage:
         self._thread.start()
 
     def get(self, timeout: float | None) -> Any:
-        """The next item; after `timeout` seconds the exception that says why there is none, or TimeoutError."""
+        """The next item. After `timeout` seconds raises the exception that explains the delay, or TimeoutError."""
         if os.getpid() != self._process:
             raise _ccstream.ForkedError("the loader belongs to the parent process: open one in this process")
         if self._failure is not None:
@@ -54,7 +54,7 @@ class Stage:
         return item
 
     def drop(self) -> None:
-        """As stop, for a callback of Python that drops exceptions: Ctrl-C in it comes once more, after it."""
+        """As stop, for use in callbacks in which Python discards exceptions: Ctrl-C during it is raised again afterwards."""
         try:
             self.stop()
         except KeyboardInterrupt:
@@ -62,7 +62,7 @@ class Stage:
             threading.Timer(0.01, _thread.interrupt_main).start()
 
     def stop(self) -> None:
-        """Ends the thread; batches that were not asked for are dropped."""
+        """Ends the thread; batches that were not requested are dropped."""
         self._stopping.set()
         self._drop_batches()  # the thread may wait for room
         if os.getpid() == self._process and self._thread is not threading.current_thread():

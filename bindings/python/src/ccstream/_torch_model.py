@@ -1,4 +1,4 @@
-"""Trained models as modules of torch: ccstream-export's folder for open_clip, loaded by it."""
+"""Trained models as torch modules: exported by ccstream-export and loaded by open_clip."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TOKENIZERS = ("tokenizer.model", "vocab.txt", "tokenizer.json")
 
 
 class Encoder(nn.Module):
-    """A dual encoder: the towers are those of open_clip, in `model`, to be trained or frozen as there.
+    """A dual encoder whose towers are open_clip's, in `model`; train or freeze them as any module.
 
-    image_size: side of its images. tokenizer: a Tokenizer. context_length: tokens of a row.
+    image_size: side of input images in pixels. tokenizer: a ccstream.Tokenizer. context_length: tokens per row.
     """
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, context_length: int, image_size: int,
@@ -31,13 +31,13 @@ class Encoder(nn.Module):
         self.mean, self.deviation = tuple(mean), tuple(deviation)
 
     def tokenize(self, texts: Sequence[str], clean: bool = False) -> Tensor:
-        """int64 (N, context_length); clean: as captions in training."""
+        """int64 (N, context_length); clean: apply the caption cleaning of training."""
         tokens, _ = self.tokenizer.encode(texts, self.context_length, clean)
         return torch.from_numpy(tokens).long()
 
     def encode_image(self, images: Tensor) -> Tensor:
-        """(N, D), L2-normalised. images: uint8 (N, S, S, 3), as batches have them, which are normalised here, or
-        floats (N, 3, S, S) that are."""
+        """(N, D), L2-normalised. images: uint8 (N, S, S, 3), as in batches, which are normalised here, or already normalised
+        floats (N, 3, S, S)."""
         if images.dtype == torch.uint8:
             mean, deviation = (torch.tensor(x, device=images.device).view(3, 1, 1) for x in (self.mean, self.deviation))
             images = (images.permute(0, 3, 1, 2) / 255 - mean) / deviation
@@ -45,7 +45,7 @@ class Encoder(nn.Module):
         return nn.functional.normalize(features, dim=-1)
 
     def encode_text(self, tokens: Tensor) -> Tensor:
-        """(N, D), L2-normalised. tokens: (N, context_length) of tokenize(), or batch["tokens"] of that length."""
+        """(N, D), L2-normalised. tokens: (N, context_length) of tokenize(), or batch["tokens"] with that many tokens per row."""
         features: Tensor = self.model.encode_text(tokens.long())  # type: ignore[operator]
         return nn.functional.normalize(features, dim=-1)
 
@@ -54,10 +54,10 @@ class Encoder(nn.Module):
 
 
 def load_model(path: str | os.PathLike[str], *, ema: bool = False) -> Encoder:
-    """A run of ccstream-train, one of its checkpoints, or a folder of open_clip or Hugging Face, as a module in eval mode.
-    Its towers are open_clip's, or timm's and BERT's as open_clip has them. ema: the averages of a run with --ema.
-    UnsupportedError: open_clip 3 is not installed (BERT needs transformers too), or open_clip has no such model: a run on
-    images alone."""
+    """Loads a run of ccstream-train, one of its checkpoints, or a folder of open_clip or Hugging Face as a module in eval
+    mode. Its towers are open_clip's own, or timm's and BERT's as wrapped by open_clip. ema: use the averaged weights of a
+    run with --ema. UnsupportedError: open_clip 3 is not installed (BERT also needs transformers), or open_clip has no
+    such model, as for a run on images only."""
     try:
         import open_clip
     except ImportError:

@@ -1,4 +1,4 @@
-"""What modules with losses share: rows of all ranks, their ids, and buffers that keep their types."""
+"""Shared by the loss modules: rows and ids of all ranks, and buffers that keep their types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class KeepsTypes(nn.Module):
-    """.half(), .bfloat16() and the precision "bf16-true" of Lightning leave the buffers' types alone."""
+    """Buffers keep their types under .half(), .bfloat16() and Lightning's precision "bf16-true"."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         def move(x: Tensor) -> Tensor:
@@ -22,8 +22,8 @@ class KeepsTypes(nn.Module):
 
 
 class _Gather(torch.autograd.Function):
-    """The rows of all ranks, of which each has counts[rank]. Every rank's gradient of the whole is summed:
-    each needs its own part."""
+    """Gathers the rows of all ranks, counts[rank] from each. Backward sums every rank's gradient of the whole, and each rank
+    keeps its own part."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, group: dist.ProcessGroup | None, counts: list[int]) -> Tensor:
@@ -45,7 +45,7 @@ class _Gather(torch.autograd.Function):
 
 
 def check_rows(image: Tensor, text: Tensor, ids: Tensor, id_space: int) -> Tensor:
-    """The ids as int64 on the device of the embeddings. One below 0 becomes one that is too large."""
+    """The ids as int64 on the embeddings' device. A negative id becomes id_space, so that indexing fails. ValueError."""
     if image.shape != text.shape or image.dim() != 2 or ids.shape != image.shape[:1]:
         raise ValueError(f"expected embeddings (b, D) of images and texts and ids (b), not "
                          f"{tuple(image.shape)}, {tuple(text.shape)} and {tuple(ids.shape)}")
@@ -79,7 +79,7 @@ class RankedModule(KeepsTypes):
         return dist.get_rank(self.group), dist.get_world_size(self.group)
 
     def _counts(self, rows: int) -> list[int]:
-        """Rows of each rank."""
+        """Number of rows of each rank."""
         size = self._world()[1]
         if size == 1 or self.equal_rows or torch.compiler.is_compiling():
             return [rows] * size
@@ -90,7 +90,7 @@ class RankedModule(KeepsTypes):
         return counts
 
     def _gather(self, rows: Tensor, counts: list[int]) -> Tensor:
-        """The rows of all ranks; the gradient of each goes back to the rank that has it."""
+        """The rows of all ranks; their gradients return to the rank that holds them."""
         if len(counts) == 1:
             return rows
         gathered: Tensor = _Gather.apply(rows, self.group, counts)

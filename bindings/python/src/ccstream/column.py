@@ -1,4 +1,4 @@
-"""Columns: values that were joined to a dataset's samples by id."""
+"""Columns: values attached to a dataset's samples by id."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Caption(NamedTuple):
 
 
 class Column:
-    """A column of a dataset; ds.column(name). `column[id]` is the value of a sample, `column[ids]` those of several:
+    """A column of a dataset: ds.column(name). `column[id]` is the value of one sample, `column[ids]` the values of several:
     an array whose first axis is ids, or a list of str, of lists of str (captions) or of JSON values.
-    NotFoundError (a LookupError): a sample has none.
+    NotFoundError (a LookupError): a sample has no value.
 
-    Numbers are mapped from the file: of consecutive samples column[ids] is a read-only view of it, of others a copy of
-    their rows; column.values is all of them. CorruptError is found by 'ccdump verify',
-    and by ds.column(name).get(id), which checks the row. A column that is replaced stays as it was opened.
+    Numbers are memory-mapped: column[ids] is a read-only view for consecutive samples, else a copy; column.values is the
+    whole column. Mapped numbers are not checked; 'ccdump verify' checks the whole column and column.get(id) one row
+    (CorruptError). An open column is not affected if the column is replaced or deleted.
     """
 
     def __init__(self, dataset: Dataset, name: str):
@@ -61,14 +61,14 @@ class Column:
 
     @cached_property
     def ids(self) -> numpy.ndarray:
-        """int64 (rows): the ids of samples that have a value, ascending."""
+        """int64 (rows): ids of the samples that have a value, ascending."""
         out = numpy.empty(self.rows, numpy.int64)
         self._handle.fill_ids(out)
         return out
 
     @cached_property
     def values(self) -> numpy.ndarray:
-        """Numbers of all rows in the order of ids, mapped from the file; bf16 as its 16 bits."""
+        """(rows, *shape): the numbers of all rows in the order of ids, memory-mapped; bf16 as uint16 bits. UsageError: texts."""
         if self.kind not in DTYPES:
             raise _ccstream.UsageError(f"column '{self.name}' is {self.kind}: it has no numbers")
         if self._mapped is not None:
@@ -76,7 +76,7 @@ class Column:
         return numpy.frombuffer(b"".join(self._handle.get(i) for i in self.ids), DTYPES[self.kind]).reshape((self.rows, *self.shape))
 
     def _map(self) -> numpy.ndarray | None:
-        """The numbers of the file that was opened; None: it is at a server, or was replaced meanwhile."""
+        """The mapped numbers of the open file; None: the dataset is remote, or the file was replaced."""
         try:
             with open(self._path, "rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -90,7 +90,7 @@ class Column:
             return None
 
     def has(self, ids: Any) -> numpy.ndarray:
-        """bool: which of the ids have a value."""
+        """bool, in the shape of ids: which of them have a value."""
         return self._find(ids)[1]
 
     def __len__(self) -> int:
@@ -115,7 +115,7 @@ class Column:
         return texts if wanted.ndim else texts[0]
 
     def get(self, id: int) -> bytes:
-        """The stored bytes of a sample's row, which are checked."""
+        """The stored bytes of a sample's row, checked. NotFoundError, CorruptError."""
         return self._handle.get(id)
 
     def captions(self, id: int) -> list[Caption]:
@@ -160,7 +160,7 @@ def _captions(row: bytes) -> list[Caption]:
 
 
 def pack_captions(items: list[tuple[bytes, float, int]]) -> bytes:
-    """The row of a sample with these captions: UTF-8, weight, source."""
+    """The row of a sample with these captions: (UTF-8, weight, source) each."""
     texts, weights, sources = zip(*items)
     head, arrays = len(items), b""
     if any(weight != 1 for weight in weights):
@@ -171,8 +171,8 @@ def pack_captions(items: list[tuple[bytes, float, int]]) -> bytes:
 
 
 class Writer:
-    """Writes a column in blocks of rows; numbers are an array, texts a list of bytes. A context: the column is
-    there when finish has returned, and otherwise everything is as it was."""
+    """Writes a column in blocks of rows: an array of numbers, or a list of bytes. A context manager: finish publishes the
+    column; without it nothing changes."""
 
     def __init__(self, dataset: str, name: str, kind: str, shape: tuple[int, ...], source: dict[str, Any],
                  replace: bool):
@@ -201,12 +201,12 @@ class Writer:
 
 
 def block_rows(array: numpy.ndarray) -> int:
-    """How many rows of an array one call writes."""
+    """Number of rows of an array that one call writes."""
     return max(1, min(BLOCK_ROWS, BLOCK_BYTES * len(array) // max(array.nbytes, 1)))
 
 
 def kind_of(dtype: numpy.dtype) -> str:
-    """The kind whose numbers these are; UsageError if there is none."""
+    """The column kind of a dtype. UsageError: no kind stores it."""
     for kind, name in DTYPES.items():
         if kind != "bf16" and numpy.dtype(name) == dtype:
             return kind
@@ -214,8 +214,8 @@ def kind_of(dtype: numpy.dtype) -> str:
 
 
 class Pending:
-    """Values of samples that a ccstream.Writer adds, in an unnamed file until the dataset is published: 16 bytes of
-    memory for each, whatever their size. The first value decides kind and shape."""
+    """Values of samples added by ccstream.Writer, in an unnamed temporary file until the dataset is published; 16 bytes of
+    memory per value, of any size. The first value determines kind and shape."""
 
     def __init__(self, directory: str, name: str, old: Column | None):
         self.directory, self.name = directory, name
@@ -225,7 +225,7 @@ class Pending:
         self._file: IO[bytes] | None = None
 
     def encode(self, value: Any) -> bytes | None:
-        """The row of a value; None: an empty list of captions, which is none. UsageError."""
+        """The row of a value; None: an empty list of captions, which is not stored. UsageError."""
         texts = [value] if isinstance(value, str) else value
         if isinstance(texts, (list, tuple)) and all(isinstance(t, (str, Caption)) for t in texts):
             self._decide("text" if isinstance(value, str) else "captions", ())
@@ -268,7 +268,7 @@ class Pending:
                                        f"{self.kind}{list(self.shape) or ''}")
 
     def publish(self, dataset: Dataset) -> None:
-        """Writes the column, with the rows that it has already, and forgets the values."""
+        """Writes the column, including its existing rows, and discards the pending values."""
         if self._file is None:
             return
         try:

@@ -19,22 +19,27 @@ _OPEN: weakref.WeakValueDictionary[int, Contrastive] = weakref.WeakValueDictiona
 
 
 class Contrastive(RankedModule):
-    """Any loss of ccstream-train (clip, siglip, cyclip, dcl, hcl, rince, sogclr, nuclr, emc2, ...), with its options, two
-    views and several positives, by the C library: the numbers of ccstream-train, on one thread of the host for each
-    rank. Tensors of a GPU are copied there and back, B * B numbers in no step; GlobalContrastiveLoss computes those of
-    torch.LOSSES on the device.
+    """Any loss of ccstream-train (clip, siglip, cyclip, dcl, hcl, rince, sogclr, nuclr, emc2, ...) as a PyTorch module, with
+    all its options, for image-text pairs or two views, with one or several positives.
 
-    name, dataset_size, id_space, steps_per_epoch, epochs, group, equal_rows, and options: as of
-    GlobalContrastiveLoss. max_batch: rows of all ranks together at most, up to 32768. views: two views of images
-    instead of pairs. positives: rows of a sample follow each other, as DataLoader(positives=...) delivers them.
+    The C library computes it on one CPU thread per rank, with the same results as ccstream-train. Embeddings on a GPU are
+    copied to the host and their gradients back; the (B, B) similarity matrix is not. The losses in ccstream.torch.LOSSES
+    can be computed on the device: see GlobalContrastiveLoss.
 
-    loss(image, text, ids, lr=None, update=True, carried=None) -> (): as of GlobalContrastiveLoss; with views the
-    embeddings of first and second views. carried: (ids (2, B), embeddings (2, B, D)) of losses with samples
-    beyond the batch (emc2, negcache): `samples_beyond(ids)` names those of emc2, -1 for none, whose texts (for images,
-    row 0) and images (for texts, row 1) the caller encodes; on one rank alone. CorruptError: an embedding is not finite.
+    name, dataset_size, id_space, steps_per_epoch, epochs, group, equal_rows, options: as of GlobalContrastiveLoss.
+    max_batch: largest number of rows per step, over all ranks; at most 32768.
+    views: True: two views of images instead of image-text pairs.
+    positives (an option): the rows of a sample are consecutive, as DataLoader(positives=...) delivers them.
 
-    `objective` and `tau` are numbers of the last step. The state is in state_dict() (as extra state), in `save`'s
-    file, and by column in `columns`, a ccstream.Loss. torch.compile and torch.export take the module whole.
+    loss(image, text, ids, lr=None, update=True, carried=None) returns a scalar, as GlobalContrastiveLoss does. With views,
+    image and text are the embeddings of the first and of the second views. carried is (ids (2, B), embeddings (2, B, D)),
+    for losses with off-batch samples (emc2, negcache), on one rank only: for emc2 encode the samples that
+    samples_beyond(ids) returns, in row 0 their texts (the anchors are images) and in row 1 their images.
+    Raises CorruptError if an embedding is not finite.
+
+    `objective` and `tau` are 0-d float64 tensors of the last step. The state is in state_dict() (as extra state), in the
+    file of `save`, and by column in `columns`, a ccstream.Loss. torch.compile and torch.export treat the loss as one
+    operator.
     """
 
     step: Tensor
@@ -91,7 +96,8 @@ class Contrastive(RankedModule):
             return value
 
     def samples_beyond(self, ids: Tensor) -> Tensor:
-        """int64 (2, B): the samples that the next step with these ids needs; -1: none. UnsupportedError: none ever."""
+        """int64 (2, B): ids of the off-batch samples that the next step with these ids needs, row 0 for images or first
+        views as anchors, row 1 for texts or second views; -1: none. UnsupportedError: the loss never needs one."""
         return torch.from_numpy(self.columns.carried(ids.cpu().numpy()).astype("int64"))
 
     def save(self, path: str | os.PathLike[str], fingerprint: str) -> None:
@@ -99,7 +105,7 @@ class Contrastive(RankedModule):
         self.columns.save(path, fingerprint, int(self.step))
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Reads what save or ccstream-train wrote. MismatchError: of another loss or more ids."""
+        """Loads a file of save, or a checkpoint of ccstream-train. MismatchError: another loss, or a larger id space."""
         self.columns.load(path)
         self.step.fill_(State(path).step)
 
@@ -118,7 +124,7 @@ class Contrastive(RankedModule):
             self.columns.set_scalar(name, value)
 
     def _rates(self, step: int) -> dict[str, float]:
-        """Step sizes of zeta: see train/loss/nuclr.c and GlobalContrastiveLoss._zeta_rate."""
+        """Learning rates of zeta: see train/loss/nuclr.c and GlobalContrastiveLoss._zeta_rate."""
         o = self.options
         if "zeta_lr" not in o:
             return {}
@@ -162,7 +168,7 @@ class Contrastive(RankedModule):
 @library.custom_op("ccstream::loss_step", mutates_args=("step",))
 def _loss_step(images: Tensor, texts: Tensor, ids: Tensor, step: Tensor, lr: Tensor, key: int, update: bool,
                at: Tensor | None, far: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of images, texts and samples beyond the batch, and (value, objective, tau) float64 (3)."""
+    """Gradients of images, of texts and of off-batch embeddings, and float64 (3): value, objective, tau."""
     out = _OPEN[key]._host_step(images.cpu(), texts.cpu(), ids.cpu(), int(step), float(lr), update,
                                 None if at is None else at.cpu(), None if far is None else far.cpu())
     if update:
@@ -179,7 +185,7 @@ def _(images: Tensor, texts: Tensor, ids: Tensor, step: Tensor, lr: Tensor, key:
 
 @library.custom_op("ccstream::with_gradients", mutates_args=())
 def _with_gradients(value: Tensor, inputs: list[Tensor], gradients: list[Tensor]) -> Tensor:
-    """The value, whose gradients of the inputs are these."""
+    """Returns the value; its gradients with respect to the inputs are the given ones."""
     return value.clone()
 
 

@@ -22,7 +22,7 @@ _FORMATS = {1: "jpeg", 2: "png", 3: "webp", 4: "gif"}
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample as it is stored."""
+    """One sample as stored."""
 
     id: int
     position: int
@@ -51,11 +51,12 @@ class Sample:
 
 
 class Dataset:
-    """A directory that ccpack or Writer made. Positions run from 0 to len(ds) - 1 in the order of ids.
-    An id never changes; positions do when the dataset grows or loses samples.
+    """A packed dataset, open for reading: a directory written by ccpack or Writer, or a location (https://, s3://, hf://).
+    ds[i] is the sample at position i, from 0 to len(ds) - 1 in the order of ids. The id of a sample never changes; its
+    position changes when samples are added or removed.
 
-    Any number of threads may use one dataset, and so may a child after fork. NotFoundError: there is
-    no such directory; CorruptError, VersionError: it is not readable, and why.
+    Any number of threads may use one dataset, and so may a child process after fork. NotFoundError: no such directory;
+    CorruptError, VersionError: it cannot be read, with the reason.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -72,8 +73,8 @@ class Dataset:
     @overload
     def __getitem__(self, position: slice) -> list[Sample]: ...
     def __getitem__(self, position: int | slice) -> Sample | list[Sample]:
-        """The sample at a position, read and checked against its hash; of a slice, a list of them.
-        IndexError beyond the end; CorruptError, StorageError."""
+        """Reads the sample at a position and checks it against its hash; for a slice a list of samples.
+        IndexError: beyond the end; CorruptError, StorageError."""
         if isinstance(position, slice):
             return [self[i] for i in range(*position.indices(len(self)))]
         s = self._handle.get(self._position(position))
@@ -82,11 +83,11 @@ class Dataset:
         return Sample(**s)
 
     def by_id(self, id: int) -> Sample:
-        """The sample with an id. NotFoundError (a LookupError) if no live sample has it."""
+        """The sample with this id. NotFoundError (a LookupError): no sample has it, or it was removed."""
         return self[self._handle.find(id)]
 
     def captions(self, position: int) -> list[str]:
-        """The captions of a sample, without its image, which is faster. Errors as ds[position]."""
+        """The captions of the sample at a position. Faster than ds[position]: the image is not read. Same errors."""
         return self._handle.captions(self._position(position))
 
     @cached_property
@@ -98,7 +99,7 @@ class Dataset:
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits, of ids, images and captions, as ccdump info prints it."""
+        """Hash of ids, images and captions, 16 hexadecimal digits, as printed by ccdump info."""
         return f"{self._info['fingerprint']:016x}"
 
     @property
@@ -108,39 +109,41 @@ class Dataset:
 
     @property
     def info(self) -> dict[str, int]:
-        """Counts: samples, captions, id_space, image_bytes, shards, classes; and whether there is a
-        tokenizer."""
+        """Counts: samples, captions, id_space, image_bytes, shards, classes; and tokenizer, 1 if the dataset has one."""
         return dict(self._info)
 
     @cached_property
     def classes(self) -> list[str]:
-        """Names of the labels 0, 1, ...; empty if it has none."""
+        """Names of the labels 0, 1, ...; empty if the dataset has none."""
         return [self._handle.class_name(label) or "" for label in range(self._info["classes"])]
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns that were attached, in order; at a server those in its columns/names.txt."""
+        """Names of the attached columns in alphabetical order; of a remote dataset those in its columns/names.txt."""
         return self._handle.columns()
 
     def column(self, name: str) -> _column.Column:
-        """An attached column: ds.column("teacher")[ids]. NotFoundError; MismatchError: it was attached to another
-        dataset."""
+        """An attached column: ds.column("teacher")[ids]. NotFoundError; MismatchError: it is attached to another dataset."""
         return _column.Column(self, name)
 
     def attach(self, name: str, ids: Any, values: Any, *, replace: bool = False) -> None:
-        """Attaches a column: values[i] belongs to the sample ids[i]. values: an array whose first axis is ids
-        (float16 to float64, integers), a list of str, or a list of lists of str, which become captions. Complete
-        or not at all; ids may be any of the dataset's, in any order, each once. ExistsError: there is such a
-        column, and not `replace`, or another process writes; NotFoundError: no such sample."""
+        """Attaches a column atomically: values[i] belongs to sample ids[i].
+
+        ids: any of the dataset's ids, in any order, each at most once.
+        values: an array whose first axis is ids (float16 to float64, or integers), a list of str, or a list of lists of
+            str, which become captions.
+        ExistsError: the column exists and replace is False, or another process is writing to the dataset; NotFoundError: no
+        sample has an id; UsageError: a repeated id, or values of another kind.
+        """
         _column.attach(self, name, ids, values, replace)
 
     def detach(self, name: str) -> None:
-        """Deletes a column. NotFoundError; ExistsError: another process writes."""
+        """Deletes a column. NotFoundError; ExistsError: another process is writing to the dataset."""
         _ccstream.remove_column(self.path, name)
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> Any:
-        """A DataFrame with a row for each sample, by id: captions, and attached columns (None: all of them; missing where
-        a sample has none). Images are not read. UnsupportedError without pandas."""
+        """A DataFrame with one row per sample, indexed by id: captions, and the attached columns in `columns` (None: all;
+        missing values where a sample has none). Images are not read. UnsupportedError: pandas is not installed."""
         try:
             import pandas
         except ImportError:
@@ -154,7 +157,7 @@ class Dataset:
         return frame
 
     def close(self) -> None:
-        """Releases files and memory. Later use raises ClosedError."""
+        """Releases files and memory. Any later use raises ClosedError."""
         self._handle.close()
 
     def __enter__(self) -> Dataset:

@@ -1,4 +1,4 @@
-"""The loader: batches in host memory, in an order that can be reproduced and resumed."""
+"""The loader: batches in host memory, in a reproducible, resumable order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _of_pmi() -> bool:
 
 
 def _of_srun() -> bool:
-    """srun's task is this process or one that it comes from."""
+    """Whether srun started this process or one of its ancestors."""
     pid, task = os.getpid(), os.environ.get("SLURM_TASK_PID")
     while pid > 1 and str(pid) != task:
         try:
@@ -57,23 +57,23 @@ class Batch(dict[str, Any]):
 
     image       uint8 (B, S, S, 3), RGB, or as given by dtype, norm and layout; image2 likewise, with views=2; absent with views=0
     tokens      int32 (B, T), padded at the end of each row; absent without a tokenizer or captions
-    length      int32 (B), tokens before the padding; absent likewise
+    length      int32 (B), number of tokens before the padding; absent likewise
     id          int64 (B), sample ids
-    caption_id  int64 (B), the caption's number among those of all samples by id; -1: none
-    label       int32 (B), classes; -1: none
-    caption     int32 (B), which of its sample's captions it is, from 0; of a caption from a column 65536 + the column's number
-                in caption_columns, from 0, where raw does not count
+    caption_id  int64 (B), number of the caption among the captions of all samples in id order; -1: none
+    label       int32 (B), class labels; -1: none
+    caption     int32 (B), index of the caption among its sample's captions, from 0; for a caption from a column 65536 plus the
+                column's index in caption_columns, from 0, not counting raw
 
-    With fields of these names lists of B items: text (str, captions as stored), encoded (bytes, images as stored), key
-    (str), metadata (from JSON; None: none). A tokenizer that is a function gives tokens of its own, and what else it
-    returns by name.
+    The option `fields` adds lists of B items: text (str, captions as stored), encoded (bytes, images as stored), key (str),
+    metadata (parsed JSON; None: none). If the tokenizer is a function, tokens is its result, and further results have
+    their own names.
 
-    numpy.asarray(array) and torch.from_dlpack(array) are views of the loader's memory, and may be
-    written to. The buffer is reused once the batch, its arrays and all views are gone. The next
-    prefetch_factor batches may be taken while a batch is alive; copy what is kept longer.
+    numpy.asarray(array) and torch.from_dlpack(array) are writable views of the loader's memory. The buffer is reused once
+    the batch, its arrays and all views are gone. While a batch is alive, the loader can deliver prefetch_factor more
+    batches; copy what you keep longer.
 
-    batch.to(device) is the batch with tensors of torch, as Lightning and accelerate move it; once ccstream.torch
-    is imported, a Batch is a node of torch's pytrees.
+    batch.to(device) returns torch tensors, as Lightning and accelerate expect. Once ccstream.torch is imported, a Batch is
+    a pytree node of torch.
     """
 
     __slots__ = ("epoch", "step", "replaced", "columns", "present", "_loader")
@@ -101,51 +101,54 @@ class Batch(dict[str, Any]):
 
 
 class DataLoader:
-    """Batches of a dataset; each `for` loop is one epoch.
+    """Batches of one or several datasets; each `for` loop is one epoch.
 
     dataset: a Dataset, a path, or a sequence of these; a path is "DIR" or "DIR:WEIGHT", as --data of ccstream-train.
-    batch_size: rows per batch over all ranks, as --batch-size there; this process gets its part, which is one row less on some
-    ranks if they do not divide it (UsageError: fewer rows than ranks). drop_last=False: the last batch of an epoch is smaller,
-    divided likewise; a warning says so if some ranks get no row of it. rank, world_size:
-    None: from torch.distributed if it is initialised, else from the launcher (RANK, OMPI_COMM_WORLD_RANK, PMI_RANK,
-    SLURM_PROCID and their sizes), else 0 and 1. Ignored with a warning: variables of an enclosing job whose launcher
-    did not start this process, and RANK and WORLD_SIZE without MASTER_ADDR, which torchrun also sets. Without a
-    launcher, create the loader after torch.distributed.init_process_group (in Lightning: in train_dataloader()), or
-    pass rank and world_size.
-    augment: "paper", "crop", "simclr", "clip", "eval-crop", "eval-clip", "eval-longest", "eval-squash". order: "global" with shuffle,
-    "sequential" without, or "block:SIZE:WINDOW". tokenizer: a model, its path or bytes; None: the dataset's.
-    num_threads: None: one per CPU. pin_memory: batches in page-locked memory from torch (UnsupportedError without
-    torch; without CUDA a warning and ordinary memory). Asynchronous copies of such a batch are safe if they are
-    queued on the current stream before the next batch is requested, or by batch.to(): the loader reuses the memory
-    after they are done.
+    batch_size: global batch size: rows per batch over all ranks. This process receives its part.
+    image_size: side of the square images in pixels. Also {epoch: size} or a function of the epoch, if the size changes;
+        {0: 128, 5: 224}: 224 from epoch 5 on.
+    augment: "paper", "crop", "simclr", "clip"; for evaluation "eval-crop", "eval-clip", "eval-longest", "eval-squash".
+    shuffle, order: order "global" (default with shuffle), "sequential" (default without), or "block:SIZE:WINDOW".
+    rank, world_size: None: from torch.distributed if it is initialised, else from the launcher (RANK,
+        OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID and their sizes), else 0 and 1. Variables of an enclosing job whose
+        launcher did not start this process are ignored with a warning, as are RANK and WORLD_SIZE without MASTER_ADDR,
+        which torchrun also sets. Without a launcher, create the loader after torch.distributed.init_process_group (in
+        Lightning: in train_dataloader()), or pass rank and world_size.
+    num_threads: decoding threads; None: one per CPU. prefetch_factor: batches prepared in advance.
+    pin_memory: batches in page-locked memory from torch (UnsupportedError without torch; without CUDA a warning and
+        ordinary memory). Asynchronous copies of such a batch are safe if they are queued on the current stream before the
+        next batch is requested, or by batch.to(): the loader reuses the memory after they are done.
     timeout: seconds to wait for a batch before TimeoutError; None: no limit.
-    caption_columns: "raw:0.3,long:0.7" draws captions from attached columns and (raw) the samples' own, at random by
-    weight among those that a sample has. "raw+long" with positives=2: one row of each sample has an own caption, the
-    other one of column long.
+    views: augmented views per image, 1 or 2; 0: deliver only ids and captions; images are not read unless fields contains
+        "encoded".
+    positives: consecutive rows per sample, each with its own crop and caption.
+    tokenizer: path or bytes of a model, or "clip"; None: the dataset's. Also a function of a list of captions, such as a
+        tokenizer of open_clip, or of Hugging Face with its options bound by functools.partial. The function runs on a loader
+        thread, ahead of the loop, and returns an array or tensor (B, T), or a mapping with "input_ids" and others.
+        max_tokens and clean_captions do not apply to it.
+    caption: 0-based number of the caption to use (modulo the sample's number of captions); None: a random one.
+    caption_columns: "raw:0.3,long:0.7" samples captions from attached columns and (raw) the samples' own captions, by weight
+        among those that a sample has. "raw+long" with positives=2: one row of each sample has an own caption, the
+        other one of column long.
     columns: names of attached numeric columns to deliver. batch.columns[name] is an array with one row per row of the
-    batch, zeros for samples without a value; batch.present[name] is a bool array, true for samples with a value. With
-    several datasets, each must have the columns.
-    crop_scale: (min, max), the range of the fraction of an image's area that a random crop covers; None: the
-    augmentation's own. interpolation: "bilinear", "bicubic" or "lanczos"; None likewise. dtype of images: "uint8",
-    "float16", "bfloat16" or "float32"; floats are x / 255, or with norm (a name of NORMS, or (means, stds)) (x / 255
-    - mean) / std. layout: "nhwc", "nchw", or "channels_last", which is (B, 3, S, S) in the memory layout of nhwc. The
-    loader's threads do the conversion.
-    image_size: also {epoch: size} or a function of the epoch, if the size changes; {0: 128, 5: 224}: 224 from epoch 5 on.
-    views: 0: deliver only ids and captions; images are not read unless fields contains "encoded".
+        batch, zeros for samples without a value; batch.present[name] is a bool array, true for samples with a value. With
+        several datasets, each must have the columns.
+    crop_scale: (min, max), the range of the fraction of an image's area that a random crop covers; interpolation:
+        "bilinear", "bicubic" or "lanczos"; None: the augmentation's own.
+    dtype: of images: "uint8", "float16", "bfloat16" or "float32"; floats are x / 255, or with norm (a name of NORMS, or
+        (means, stds)) (x / 255 - mean) / std. layout: "nhwc", "nchw", or "channels_last", which is (B, 3, S, S) in the memory
+        layout of nhwc. The loader's threads do the conversion.
     subset: ids of the samples of an epoch, or a mask over all samples in id order. weights: how often each sample, in
-    id order, occurs per epoch on average (0.3: in three of ten epochs; 2.5: two or three times). Either may be a
-    function of the epoch that returns such an array, equal on all ranks. It is called before the first batch of an
-    epoch, also by state_dict() after the last one. If a sample occurs several times, each occurrence is a separate
-    row with the same crop and caption. Both are part of the position: an interrupted epoch continues only with the
-    same samples.
-    caption: 0-based number of the caption to use (modulo the sample's number of captions), instead of a random one.
-    fields: additional contents of batches, of "text", "encoded", "key", "metadata"; the last two read each sample a second time.
-    tokenizer: also "clip", or a function of a list of captions, such as a tokenizer of open_clip, or of Hugging Face
-    with its options bound by functools.partial. It runs on a loader thread, ahead of the loop, and returns an array
-    or tensor (B, T), or a mapping with "input_ids" and others. max_tokens and clean_captions do not apply to
-    functions.
-    Other options are as in ccstream-train and ccstream.h. Pixels and tokens depend only on the seed, not on the
-    number of threads and ranks.
+        id order, occurs per epoch on average (0.3: in three of ten epochs; 2.5: two or three times). Either may be a
+        function of the epoch that returns such an array, equal on all ranks. It is called before the first batch of an
+        epoch, also by state_dict() after the last one. If a sample occurs several times, each occurrence is a separate
+        row with the same crop and caption. Both are part of the position: an interrupted epoch continues only with the
+        same samples.
+    fields: additional contents of batches: "text", "encoded", "key", "metadata"; the last two read each sample a second
+        time.
+
+    Other options are as in ccstream-train and ccstream.h. Pixels and tokens depend only on the seed, not on the number of
+    threads and ranks. UsageError: a wrong option; NotFoundError, CorruptError, MismatchError: the dataset or its tokenizer.
 
     The interface follows torchdata's StatefulDataLoader. state_dict() returns the position after the last batch,
     which is equal on all ranks and valid for any number of ranks and threads; after load_state_dict(s) the next `for`
@@ -236,7 +239,7 @@ class DataLoader:
         self._open(0)
 
     def _open(self, epoch: int) -> None:
-        """The handle for an epoch, at its beginning."""
+        """Opens the loader at the start of an epoch."""
         self._options = self._make_options(epoch, self._ids_of(epoch))
         handle = _ccstream.Loader(*self._options)
         self._info = handle.info()
@@ -248,7 +251,7 @@ class DataLoader:
         self._handle = handle
 
     def _ids_of(self, epoch: int) -> numpy.ndarray | None:
-        """uint64: the samples of an epoch, ascending; None: all."""
+        """uint64: ids of the samples of an epoch, ascending; None: all samples."""
         if self._chosen is None:
             return None
         name = "weights" if self._weighted else "subset"
@@ -345,7 +348,7 @@ class DataLoader:
         self._at = None
 
     def _keep(self, arrays: list[Any], device: Any) -> None:
-        """Keeps pinned arrays until what is queued on the device by now is done."""
+        """Keeps pinned arrays until the work queued on the device so far is done."""
         self._copying.append((_record_event(device), arrays))
 
     def _end_copies(self) -> None:
@@ -364,7 +367,7 @@ class DataLoader:
 
     @property
     def epoch(self) -> int:
-        """Of the next batch."""
+        """Epoch of the next batch."""
         epoch: int = self._position()["epoch"]
         return epoch
 
@@ -392,12 +395,12 @@ class DataLoader:
         self._move(state["epoch"], state)
 
     def _prepare(self, epoch: int) -> None:
-        """What changes with the epoch is of this one, in which the position is."""
+        """Applies what changes with the epoch, if the position is at the start of another one."""
         if self._changes and epoch != self._opened:
             self._move(epoch, None)
 
     def _move(self, epoch: int, state: dict[str, Any] | None) -> None:
-        """To a state of this epoch; None: its beginning."""
+        """Moves to a state of this epoch; None: to its start."""
         self._end_copies()
         at = self._at
         self._end_stage()
@@ -430,9 +433,9 @@ class DataLoader:
             self._handle = handle
 
     def stats(self) -> dict[str, float]:
-        """Counters since the start or the last change of position: samples, batches, read_bytes,
-        read_requests, replaced (rows), corrupt (samples), elapsed_seconds, stall_seconds (waiting for
-        batches after the first), first_batch_seconds."""
+        """Counters since the start or the last change of position: samples, batches, read_bytes, read_requests, replaced
+        (rows), corrupt (samples), elapsed_seconds, stall_seconds (waiting for batches, excluding the first),
+        first_batch_seconds."""
         return self._handle.stats()
 
     @property
@@ -495,7 +498,7 @@ def _make_batch(parts: tuple[dict[str, Any], int, int, int]) -> Batch:
 
 
 class _Work:
-    """What is done with a batch of the extension before it is handed over. Has no reference to the loader."""
+    """Processes a batch of the extension before it is delivered. Holds no reference to the loader."""
 
     def __init__(self, columns: dict[str, list[tuple[Column, int]]], datasets: list[Dataset],
                  tokenizer: Callable[[list[str]], Any] | None, fields: list[str]):
@@ -540,7 +543,7 @@ class _Work:
 
 
 def _open(dataset: Dataset | str | os.PathLike[str]) -> Dataset:
-    """A dataset, or that of "DIR" or "DIR:WEIGHT"."""
+    """Opens a dataset given as Dataset, "DIR" or "DIR:WEIGHT"."""
     if isinstance(dataset, Dataset):
         return dataset
     path = os.fspath(dataset)
@@ -548,12 +551,12 @@ def _open(dataset: Dataset | str | os.PathLike[str]) -> Dataset:
 
 
 def _offsets(datasets: list[Dataset]) -> list[int]:
-    """Of the ids of each: they follow those of the ones before it."""
+    """Offset of each dataset's ids: the sum of the id spaces before it."""
     return [sum(d.id_space for d in datasets[:i]) for i in range(len(datasets))]
 
 
 def _columns_of(datasets: list[Dataset], name: str) -> list[tuple[Column, int]]:
-    """The column of each dataset, and its id space."""
+    """The column in each dataset, with the dataset's id space."""
     out = []
     for ds in datasets:
         column = ds.column(name)
@@ -564,7 +567,7 @@ def _columns_of(datasets: list[Dataset], name: str) -> list[tuple[Column, int]]:
 
 
 def _rows_of(sources: list[tuple[Column, int]], ids: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """Ids of later datasets follow those of the ones before."""
+    """Values and presence per id; ids of later datasets are offset by the id spaces before them."""
     first = sources[0][0]
     values = numpy.zeros((len(ids), *first.shape), first.values.dtype)
     present = numpy.zeros(len(ids), bool)
@@ -601,7 +604,7 @@ def _find_rank() -> tuple[int, int]:
 
 
 def _record_event(device: Any) -> Any:
-    """An event after all that is queued on the current stream; device None: of CUDA's current device."""
+    """An event after everything queued on the device's current stream; device None: the current CUDA device."""
     import torch
     backend = getattr(torch, device.type) if device is not None else torch.cuda
     event = backend.Event()

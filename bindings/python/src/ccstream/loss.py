@@ -14,7 +14,7 @@ _KINDS: tuple[type, ...] = (numpy.float32, numpy.uint64, numpy.uint64)
 
 
 def _whole_ids(ids: Any, none: bool = False) -> numpy.ndarray:
-    """uint64; none: -1 is 2**64 - 1."""
+    """ids as uint64; none: -1 becomes 2**64 - 1."""
     given = numpy.asarray(ids)
     if given.size > 0 and given.dtype.kind not in "iu":
         raise _ccstream.UsageError(f"ids are {given.dtype}, expected integers")
@@ -52,8 +52,8 @@ class _Columns(Mapping[str, numpy.ndarray]):
 class State(_Columns):
     """The per-sample state of a checkpoint, by column name: state["text.zeta"] has shape (id_space).
 
-    path: a checkpoint of ccstream-train, its run directory, or a file of Loss.save. Unvisited samples have NaN in
-    float32 columns and 0 in "visits"; columns of ids have 2**64 - 1 for none.
+    path: a checkpoint of ccstream-train, a run directory (its newest checkpoint), or a file of Loss.save. Samples that no
+    step has visited have NaN in float32 columns and 0 in "visits"; columns of ids have 2**64 - 1 for none.
     first_caption: None, or for a run with --text-state caption an array (id_space + 1): columns of texts then have
     one entry per caption; those of id i are first_caption[i] to first_caption[i + 1] - 1: first its own captions,
     then one per column of --caption-columns.
@@ -87,7 +87,7 @@ class LossStep(NamedTuple):
 
 
 def _option_texts(options: Mapping[str, float | str | None]) -> tuple[bytes, ...]:
-    """tau_plus=0.1 as b"tau-plus=0.1"; 5.0 as 5, which whole numbers must be. None: not given."""
+    """tau_plus=0.1 as b"tau-plus=0.1"; 5.0 as 5, since integer options accept no decimal point. None: not given."""
     out = []
     for key, value in options.items():
         whole = isinstance(value, float) and value.is_integer()
@@ -97,27 +97,26 @@ def _option_texts(options: Mapping[str, float | str | None]) -> tuple[bytes, ...
 
 
 def loss_options(name: str, *, views: bool = False, **options: float | str | None) -> dict[str, float | str]:
-    """The options that a loss reads if these are given, and the value of each: given, or the loss's
-    own. Names as of Loss; zeta_lr, zeta_lr_image_ratio and zeta_freeze_epochs, which ccstream-train
-    has, are among them; gamma_epochs and beta_epochs are 0 unless given. UsageError."""
+    """The options that a loss reads, with their values: as given, else the loss's defaults. Names are as of Loss, plus
+    zeta_lr, zeta_lr_image_ratio and zeta_freeze_epochs, as in ccstream-train; gamma_epochs and beta_epochs are 0 unless
+    given. UsageError: an unknown loss, an option that it does not read, or a value out of range."""
     values = _ccstream.loss_options(name, views, _option_texts(options))
     return {key.replace("-", "_"): value for key, value in values.items()}
 
 
 class Loss(_Columns):
-    """A contrastive loss of ccstream-train over host arrays, with its state by sample id, which
-    loss["image.log_u"] reads. On tensors, and with autograd, use ccstream.torch.GlobalContrastiveLoss.
+    """A contrastive loss of ccstream-train on NumPy arrays, with its per-sample state: loss["image.log_u"] is a column of
+    it. For tensors with autograd use ccstream.torch.GlobalContrastiveLoss or Contrastive.
 
-    name: as --loss. views: two views of images instead of pairs. dataset_size: live samples.
-    id_space: greater than every id; dataset_size if None. max_batch: pairs of a step at most.
-    options: those of ccstream-train that the loss reads, with underscores; gamma_epochs has no
-    default; of zeta's learning rates only zeta_lr="auto" (tau / (t + 2) at visit t of a sample, at
-    least tau / 10), with zeta_freeze_epochs. UsageError. One thread at a time.
+    name: as --loss of ccstream-train. dataset_size: number of samples, at least 2. id_space: larger than every id; None:
+    dataset_size. max_batch: largest number of pairs per step, 2 to 32768. views: True: two views of images instead of
+    pairs. options: the loss's options as in ccstream-train, with underscores. Differences: gamma_epochs and beta_epochs have no
+    default; learning rates of zeta are passed to each step instead, except zeta_lr="auto" (tau / (t + 2) at visit t of a
+    sample, at least tau / 10), which accepts zeta_freeze_epochs. UsageError. One thread at a time.
 
-    beyond: whether each anchor needs a sample beyond the batch, which the caller encodes with today's
-    model: "named" (emc2: those of `carried`), "drawn" (negcache: the caller draws sample j with
-    probability proportional to exp(similarity / tau), from features that it keeps of all samples;
-    cache_refresh has no effect) or "" (no).
+    beyond: whether each anchor needs an off-batch sample, which the caller encodes with the current model: "named" (emc2:
+    those returned by `carried`), "drawn" (negcache: the caller samples j with probability proportional to
+    exp(similarity / tau) from its own cached features of all samples; cache_refresh has no effect) or "" (no).
     """
 
     _handle: _ccstream.Loss
@@ -128,9 +127,9 @@ class Loss(_Columns):
         self.beyond = ("", "named", "drawn")[self._handle.beyond()]
 
     def carried(self, ids: numpy.ndarray) -> numpy.ndarray:
-        """uint64 (2, B): the sample that each anchor of the batch with these ids (B) needs in its next
-        step, images then texts, or first views then second ones; 2**64 - 1: none. UnsupportedError:
-        the loss names none."""
+        """uint64 (2, B): id of the off-batch sample that each anchor of a batch with these ids (B) needs in its next step, row
+        0 for images or first views as anchors, row 1 for texts or second views; 2**64 - 1: none. UnsupportedError: `beyond`
+        is not "named"."""
         own = _whole_ids(ids)
         out = numpy.empty((2, own.size), numpy.uint64)
         self._handle.carried(out, own)
@@ -140,13 +139,18 @@ class Loss(_Columns):
              zeta_lr_image: float = 0.0, zeta_lr_text: float = 0.0, image_similarity: numpy.ndarray | None = None,
              text_similarity: numpy.ndarray | None = None, carried_ids: numpy.ndarray | None = None,
              carried_similarity: numpy.ndarray | None = None, update: bool = True) -> LossStep:
-        """similarity (B, B): image i with text j, of L2-normalised embeddings; with two views (2B, 2B)
-        of all with all. ids (B). lr: the model's, which learned scalars follow. zeta_lr_*: step sizes
-        of zeta, with zeta_lr="auto" 1; 0: it stays. image_similarity, text_similarity (B, B): images with images, texts with
-        texts; for cyclip, and for it alone. carried_ids (2, B) as of `carried`, and carried_similarity,
-        that of each anchor with its sample: for losses with samples beyond the batch. Updates the
-        state, unless update is False. CorruptError: a similarity is not finite; UsageError: a wrong shape, or an id outside the
-        id space."""
+        """Computes value and gradient, and updates the state unless update is False.
+
+        similarity: (B, B), row i image i, column j text j, of L2-normalised embeddings; with two views (2B, 2B), all views with
+            all, first views first.
+        ids: (B), below the id space.
+        lr: the model's learning rate, used for learned scalars.
+        zeta_lr_image, zeta_lr_text: learning rates of zeta in this step, 1 with zeta_lr="auto"; 0: zeta is frozen.
+        image_similarity, text_similarity: (B, B), images with images and texts with texts; only for cyclip, which requires them.
+        carried_ids, carried_similarity: (2, B), only for losses with off-batch samples: ids as of `carried`, and the
+            similarity of each anchor with its off-batch sample.
+        CorruptError: a similarity is not finite; UsageError: a wrong shape, or an id outside the id space.
+        """
         if (image_similarity is None) != (text_similarity is None):
             raise _ccstream.UsageError("image_similarity and text_similarity go together: give both or neither")
         similarity = numpy.ascontiguousarray(similarity, numpy.float32)
@@ -170,7 +174,7 @@ class Loss(_Columns):
         return LossStep(gradient, *numbers, image, text, far_gradient if carried_ids is not None else None)
 
     def write(self, name: str, values: numpy.ndarray) -> None:
-        """The first len(values) entries of a column."""
+        """Sets the first len(values) entries of a column. NotFoundError."""
         kind, _ = self._describe().get(name, (0, 0))
         self._handle.write(name, numpy.ascontiguousarray(values, _KINDS[kind]))
 
@@ -183,11 +187,11 @@ class Loss(_Columns):
         self._handle.set_scalar(name, value)
 
     def save(self, path: str | os.PathLike[str], fingerprint: str, step: int) -> None:
-        """A checkpoint without a model, atomically, which State, `ccdump state` and `ccdump
-        popularity` read. fingerprint: of the dataset; step: steps done. ExistsError: there is
-        something at path that save did not make; StorageError."""
+        """Writes the state atomically as a checkpoint without a model, which State, `ccdump state` and `ccdump popularity`
+        read. fingerprint: the dataset's; step: number of completed steps. ExistsError: path exists and is not such a file;
+        StorageError."""
         self._handle.save(os.fsencode(path), int(fingerprint, 16), step)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Reads what save or ccstream-train wrote. MismatchError: of another loss or more ids."""
+        """Loads a file of save, or a checkpoint of ccstream-train. MismatchError: another loss, or a larger id space."""
         self._handle.load(os.fsencode(path))

@@ -1,4 +1,4 @@
-"""Trained models: their embeddings as NumPy arrays, without torch. ccstream.torch.load_model has them as modules of torch."""
+"""Embeddings of trained models as NumPy arrays, without torch. For torch modules see ccstream.torch.load_model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .writer import Writer
 
 
 def find_program(name: str) -> str:
-    """The path of one of ccstream's programs: beside this package, or in PATH. NotFoundError."""
+    """Path of a ccstream program: next to this package, or in PATH. NotFoundError."""
     here = Path(__file__).parent.resolve()
     built = Path(os.path.abspath(__file__)).parent.parent.parent  # of a build folder, whose files are links
     for folder in (here / "bin", built / "bin", Path(sys.executable).parent):
@@ -34,7 +34,7 @@ def find_program(name: str) -> str:
 
 
 def run_program(name: str, *arguments: str | os.PathLike[str]) -> None:
-    """Runs it to its end. A failure is the exception that fits, with what the program wrote."""
+    """Runs a program and waits for it. Failure raises the matching exception with the program's error output."""
     done = subprocess.run([find_program(name), *(os.fspath(a) for a in arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, errors="replace")
     if done.returncode != 0:
@@ -46,9 +46,9 @@ def run_program(name: str, *arguments: str | os.PathLike[str]) -> None:
 class Model:
     """A trained model: a run of ccstream-train, one of its checkpoints, or a folder of open_clip or Hugging Face.
 
-    Images and texts are encoded by ccstream-eval in a process of its own, whose start takes a moment: give many at a
-    time. device: "cpu", "cuda", "cuda:N" or "auto". threads: 0 is all CPUs. ema: the averages of a run with --ema.
-    NotFoundError: there is no such run, or no program ccstream-eval.
+    Each call of encode_image or encode_text starts a ccstream-eval process, so encode many items per call.
+    device: "cpu", "cuda", "cuda:N" or "auto". threads: 0: all CPUs. ema: use the averaged weights of a run with --ema.
+    NotFoundError: no such model, or the program ccstream-eval is missing.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, device: str = "cpu", threads: int = 0, ema: bool = False):
@@ -62,9 +62,12 @@ class Model:
         return f"Model({self.path!r})"
 
     def encode_image(self, images: Sequence[Any], *, transform: str = "own", batch_size: int = 128) -> numpy.ndarray:
-        """float32 (N, D), L2-normalised. images: bytes of files (JPEG, PNG, WebP, GIF), uint8 arrays (H, W, 3), or one
-        uint8 array (N, H, W, 3). transform: "own", "crop", "squash" or "clip", as --transform of ccstream-eval.
-        CorruptError: one is not readable."""
+        """float32 (N, D), L2-normalised.
+
+        images: a list whose items are bytes of image files (JPEG, PNG, WebP, GIF) or uint8 arrays (H, W, 3), or one uint8
+        array (N, H, W, 3). transform: "own", "crop", "squash" or "clip", as --transform of ccstream-eval.
+        CorruptError: an image cannot be decoded.
+        """
         if len(images) == 0:
             raise _ccstream.UsageError("there are no images to encode")
         with tempfile.TemporaryDirectory(prefix="ccstream-model-") as work:
@@ -75,8 +78,8 @@ class Model:
             return _load(work, "images")
 
     def encode_text(self, texts: Sequence[str], *, batch_size: int = 128) -> numpy.ndarray:
-        """float32 (N, D), L2-normalised. Texts are not cleaned as captions in training are, but by CLIP's tokenizer; line
-        breaks are blanks."""
+        """float32 (N, D), L2-normalised. The caption cleaning of training is not applied, but CLIP's tokenizer applies its
+        own; line breaks become spaces."""
         if isinstance(texts, str) or len(texts) == 0:
             raise _ccstream.UsageError("texts: expected a list of one text or more")
         with tempfile.TemporaryDirectory(prefix="ccstream-model-") as work:
@@ -95,7 +98,7 @@ def _load(work: str, name: str) -> numpy.ndarray:
 
 
 def encode_png(pixels: Any) -> bytes:
-    """The PNG of uint8 (H, W, 3) RGB, without loss. UsageError for another shape or type."""
+    """Losslessly encodes uint8 (H, W, 3) RGB as PNG. UsageError: another shape or dtype."""
     rgb = numpy.ascontiguousarray(pixels)
     if rgb.dtype != numpy.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.size == 0:
         raise _ccstream.UsageError(f"an image is {rgb.dtype} {rgb.shape}: expected uint8 (H, W, 3), or the bytes of a file")

@@ -1,4 +1,4 @@
-"""Means and deviations by which models expect their pixels normalised."""
+"""Channel means and standard deviations for normalising input images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NORMS: dict[str, Norm] = {
 
 
 def find_norm(norm: str | Norm) -> Norm:
-    """That of a name; means and deviations are themselves."""
+    """The norm with this name; a pair (mean, std) is returned as floats."""
     if not isinstance(norm, str):
         mean, deviation = (tuple(float(x) for x in numbers) for numbers in norm)
         if len(mean) != 3 or len(deviation) != 3:

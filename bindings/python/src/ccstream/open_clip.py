@@ -1,11 +1,14 @@
-"""open_clip 3.x, or FastCLIP's fork of it, trains with ccstream's data and losses: its own program and arguments, and these.
+"""Trains with open_clip 3.x, or with FastCLIP's fork of it, on ccstream's data and losses. Accepts the program's arguments and:
 
     torchrun --nproc-per-node 8 -m ccstream.open_clip --dataset-type ccstream --train-data cc3m --loss nuclr --model ViT-B-32 ...
 
---dataset-type ccstream: --train-data and --val-data are datasets; --augment: as of DataLoader. --loss: any of ccstream-train, instead
-of open_clip's; --loss-option tau=0.02 ...: its options. --resume continues the loss's state too.
---program fast_clip: the fork, whose src and src/training are in PYTHONPATH. Its own losses (--fastclip) take ccstream's ids, below
-the dataset's id_space, which is their --data_size. Every epoch has an order of its own, where the fork's loop asks for that of epoch 0.
+--dataset-type ccstream   --train-data and --val-data are ccstream datasets
+--augment NAME            as of DataLoader; default clip
+--loss NAME               any loss of ccstream-train, instead of open_clip's; --resume restores its state too
+--loss-option K=V ...     options of the loss, for example tau=0.02
+--program fast_clip       FastCLIP's fork, whose src and src/training must be in PYTHONPATH. Its own losses (--fastclip) receive
+                          ccstream's sample ids: set --data_size to the dataset's id_space. Every epoch has its own order
+                          (the fork itself always requests the order of epoch 0).
 """
 
 import argparse
@@ -29,8 +32,8 @@ PROGRAMS = {"open_clip": ("open_clip", "open_clip_train.data", "open_clip_train.
 
 
 class Data:
-    """The loader as open_clip's loop takes it: (images, tokens), and (images, tokens, ids, ids) in that of FastCLIP. The ids wait for
-    the loss."""
+    """The loader in the form that open_clip's loop expects: (images, tokens), or (images, tokens, ids, ids) for FastCLIP. The ids
+    are kept for the loss."""
 
     def __init__(self, own: argparse.Namespace, path: str, args: Any, preprocess: Any, train: bool, tokenizer: Any):
         models = importlib.import_module(PROGRAMS[own.program][0])
@@ -64,7 +67,7 @@ class Data:
 
 
 class Loss(torch.nn.Module):
-    """One of ccstream's losses as open_clip's loop calls it."""
+    """A ccstream loss in the form that open_clip's loop expects."""
 
     def __init__(self, own: argparse.Namespace, args: Any):
         super().__init__()
@@ -72,7 +75,7 @@ class Loss(torch.nn.Module):
         self.data: Data
 
     def begin(self, data: Data) -> None:
-        """Before the first epoch of this process: the fork makes losses before it opens data."""
+        """Called before the first epoch, since the fork creates losses before it opens data."""
         own, args, self.data = self.own, self.args, data
         self.loss = make_loss(own.loss, data.num_samples, id_space=data.batches.info["id_space"], epochs=args.epochs,
                               steps_per_epoch=data.num_batches // args.accum_freq, **dict(x.split("=") for x in own.loss_option),

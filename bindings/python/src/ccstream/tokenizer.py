@@ -12,11 +12,11 @@ from .dataset import Dataset
 
 
 class Tokenizer:
-    """The tokenizer of a dataset, of a file or of a file's bytes: a SentencePiece model, a WordPiece
-    vocabulary, CLIP's merges, or a tokenizer.json of byte-level BPE. "clip", where no file has this name, is CLIP's tokenizer, which is built in.
+    """The tokenizer of a dataset, of a file, or of a file's bytes: a SentencePiece model, a WordPiece vocabulary, CLIP's
+    merges, or a tokenizer.json of byte-level BPE. "clip" is the built-in CLIP tokenizer, unless a file has this name.
 
-    Any number of threads may use one. NotFoundError: the dataset has none, there is no such file;
-    CorruptError: the file is none of these; UnsupportedError: a tokenizer.json of another kind.
+    Any number of threads may use one. NotFoundError: the dataset has no tokenizer, or no such file; CorruptError: the
+    file has none of these formats; UnsupportedError: a tokenizer.json of another kind.
     """
 
     def __init__(self, source: Dataset | bytes | str | os.PathLike[str]):
@@ -31,38 +31,36 @@ class Tokenizer:
         return f"Tokenizer({len(self)} tokens, texts end with {self.end})"
 
     def __len__(self) -> int:
-        """Size of the vocabulary; ids are below it."""
+        """Size of the vocabulary; token ids are below it."""
         return self._handle.vocabulary
 
     @property
     def pad(self) -> int:
-        """The id that fills a row."""
+        """The padding id."""
         return self._handle.pad
 
     @property
     def begin(self) -> int:
-        """The id before a text."""
+        """The id before the tokens of a text; below 0: none."""
         return self._handle.begin
 
     @property
     def end(self) -> int:
-        """The id after a text, also in a row that is too short for it."""
+        """The id after the tokens of a text; a truncated row ends with it too."""
         return self._handle.end
 
     @property
     def eos_id(self) -> int:
-        """`end` by the name of open_clip and transformers. A text tower that takes the features of the end token
-        must find this id: open_clip's with "pool_type": "eos", "eos_id": eos_id in text_cfg. Its default, argmax,
-        takes the largest id of a row, which is the end token of CLIP's tokenizer alone; ccstream.torch.check_text
-        compares a model with a tokenizer."""
+        """`end` under the name that open_clip and transformers use. A text tower that pools at the end token must use this
+        id: in open_clip set "pool_type": "eos", "eos_id": eos_id in text_cfg. open_clip's default, argmax, pools at the
+        largest id of a row, which is the end token only with CLIP's tokenizer. ccstream.torch.check_text compares a model
+        with a tokenizer."""
         return self._handle.end
 
     def encode(self, texts: Sequence[str], max_tokens: int = 30, clean: bool = True) -> tuple[numpy.ndarray, numpy.ndarray]:
-        """tokens int32 (len(texts), max_tokens), each row padded at its end, and lengths int32
-        (len(texts)), the tokens before the padding. clean: the paper's cleaning of captions, as
-        clean_captions of DataLoader; CLIP's tokenizer has its own instead. UsageError: max_tokens is not 2 to 4096."""
-        if isinstance(texts, str):
-            raise TypeError("texts is a list of texts, not one text")
+        """Returns tokens, int32 (len(texts), max_tokens), each row padded at its end, and lengths, int32 (len(texts)), the
+        number of tokens before the padding. clean: the paper's caption cleaning, as clean_captions of DataLoader; CLIP's
+        tokenizer always uses its own. UsageError: max_tokens is not in [2, 4096]."""
         encoded = [text.encode("utf-8", "replace") for text in texts]
         tokens = numpy.empty((len(texts), max_tokens), numpy.int32)
         lengths = numpy.empty(len(texts), numpy.int32)

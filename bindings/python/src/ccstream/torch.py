@@ -1,9 +1,9 @@
-"""PyTorch modules for ccstream's batches: pixels to floats on the device, and the global contrastive
-losses with their state by sample id. Needs torch, which the rest of ccstream does not.
+"""PyTorch modules for ccstream's batches: image normalisation on the device, and global contrastive losses with
+per-sample state. Needs torch; the rest of ccstream does not.
 
-Sums of exponentials are taken in log space in float64 and state is kept in float32, as
-ccstream-train does it (train/loss/*.c have the formulas): tau = 0.005 neither overflows nor mutes
-easy samples. No module branches on the values of tensors, so torch.compile takes them whole.
+Sums of exponentials are computed in log space in float64 and state is stored in float32, as in ccstream-train
+(train/loss/*.c have the formulas), so tau = 0.005 neither overflows nor underflows for easy samples. No module
+branches on tensor values, so torch.compile captures each as one graph.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ torch.utils._pytree.register_pytree_node(Batch, _flatten, _unflatten, serialized
 
 
 def _tensor(values: Any) -> Any:
-    """The tensor of an array; lists of texts and bytes are themselves."""
+    """An array as a tensor; lists of texts and bytes unchanged."""
     if isinstance(values, (Tensor, list)):
         return values
     return torch.from_numpy(values) if isinstance(values, numpy.ndarray) else from_dlpack(values)
 
 
 def move_batch(batch: Batch, device: Any, non_blocking: bool | None = None) -> Batch:
-    """Batch.to, which see."""
+    """See Batch.to."""
     device = torch.device(device)
     loader = getattr(batch, "_loader", None)
     pinned = loader is not None and loader.pinned and device.type != "cpu"
@@ -73,9 +73,9 @@ def move_batch(batch: Batch, device: Any, non_blocking: bool | None = None) -> B
 class NormalizeOnDevice(KeepsTypes):
     """Normalises uint8 images on the device: (x / 255 - mean) / std.
 
-    norm: a name of NORMS, or (mean, deviation) of three numbers each. Input: uint8 (N, H, W, 3), as
-    batches have it. Output: `dtype` (N, 3, H, W) in channels-last memory: one multiply-add per
-    pixel, and no copy besides.
+    norm: a name of NORMS, or (mean, std) with three numbers each, for images in [0, 1].
+    Input: uint8 (N, H, W, 3), as in batches. Output: `dtype` (N, 3, H, W) in channels-last memory format. It costs one
+    multiply-add per pixel and no additional copy.
     """
 
     scale: Tensor
@@ -96,7 +96,7 @@ class NormalizeOnDevice(KeepsTypes):
 
 
 class _Kind(NamedTuple):
-    """In what the arithmetic of a loss differs; its options are those of ccstream.loss_options."""
+    """How the arithmetic of a loss differs from sogclr's; ccstream.loss_options lists its options."""
 
     zeta: bool = False
     fastclip: bool = False
@@ -141,14 +141,14 @@ def _half_cosine(fraction: Tensor) -> Tensor:
 
 
 def _adam(m: Tensor, v: Tensor, gradient: Tensor, steps: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The new moments, and the step for a rate of 1 (betas 0.9 and 0.999, epsilon 1e-8)."""
+    """The new moments, and the step for learning rate 1 (betas 0.9 and 0.999, epsilon 1e-8)."""
     m = 0.9 * m + 0.1 * gradient
     v = 0.999 * v + 0.001 * gradient * gradient
     return m, v, m / (1 - 0.9**steps) / (torch.sqrt(v / (1 - 0.999**steps)) + 1e-8)
 
 
 class _Side(KeepsTypes):
-    """What one side (images, or texts) keeps: columns by sample id, and its xi."""
+    """State of one side (images or texts): columns by sample id, and xi."""
 
     log_u: Tensor
     zeta: Tensor
@@ -177,12 +177,12 @@ class _Side(KeepsTypes):
 
 
 def _scalar_buffer(name: str) -> str:
-    """The buffer of a scalar: "log_scale.m" is log_scale_m, "image.xi" is itself."""
+    """The buffer name of a scalar: log_scale_m for "log_scale.m", unchanged for "image.xi"."""
     return name.replace("log_scale.", "log_scale_")
 
 
 def _size(options: dict[str, Any], zeta: Any) -> Any:
-    """What zeta counts for in xi."""
+    """The measure of zeta whose maximum is xi."""
     return abs(zeta) if options.get("xi") == "norm" else zeta
 
 
@@ -191,7 +191,7 @@ def _first_xi(options: dict[str, Any]) -> float:
 
 
 class _Batch(NamedTuple):
-    """The ids of a step and which of them count: an id that returns counts in its first place only."""
+    """The ids of a step and which rows count: of a repeated id only the first occurrence."""
 
     ids: Tensor  # (B) int64, of all ranks
     first: Tensor  # (B) the first place of each id
@@ -205,7 +205,7 @@ class _Batch(NamedTuple):
 
 
 class _Anchors(NamedTuple):
-    """One side's anchors of this rank, float64."""
+    """One side's anchors on this rank, float64."""
 
     counts: Tensor  # (b) whether the anchor counts
     tau: Tensor  # (b, 1) or ()
@@ -215,44 +215,51 @@ class _Anchors(NamedTuple):
 
 
 class GlobalContrastiveLoss(RankedModule):
-    """A global contrastive loss: sogclr, isogclr, nuclr, nuclr-frozen, nuclr-noxi, fastclip-v0 to
-    -v3, scent.
+    """A global contrastive loss with per-sample state: sogclr, isogclr, nuclr, nuclr-frozen, nuclr-noxi, fastclip-v0 to -v3,
+    or scent.
 
-    name: as --loss of ccstream-train. dataset_size: live samples n, len(dataset). id_space: greater
-    than every sample id (dataset.id_space); dataset_size if None. steps_per_epoch, epochs: of the
-    run; the schedules of gamma and zeta need them. options: those of ccstream-train with underscores
-    and its defaults and ranges: tau, temperature, tau_min, tau_max, tau_lr, tau_grad_ema, rho, gamma,
-    gamma_schedule, gamma_epochs, gamma_log_alpha, gamma_slope, eps, zeta0, xi0, xi, zeta_lr,
-    zeta_lr_image_ratio, zeta_grad_ema, zeta_freeze_epochs, zeta_gradient; `ccstream-train --help` describes them. ValueError for one that
-    the loss does not read or that is out of range.
+        loss = GlobalContrastiveLoss("nuclr", len(ds), id_space=ds.id_space, steps_per_epoch=len(dl), epochs=30)
+        value = loss(image_embeddings, text_embeddings, ids)    # () float32
+        value.backward()
 
-    compute: "float64", or "float32", with which the matrices of similarities need a third of the memory and
-    time: sums over ids, xi and temperatures stay float64, and weights have an error of 1e-7 / tau. No matrix has
-    more than 16 million elements: anchors of larger batches take turns.
+    name: as --loss of ccstream-train.
+    dataset_size: n, the number of samples, at least 2: len(dataset).
+    id_space: larger than every sample id: dataset.id_space; None: dataset_size.
+    steps_per_epoch, epochs: of the run; required by the schedules of gamma and zeta.
+    compute: "float64", or "float32", with which the similarity matrices take a third of the memory and time. Sums by
+        sample id, xi and temperatures stay float64; weights then have a relative error of about 1e-7 / tau. Larger batches
+        are processed in groups of anchors, so that no matrix exceeds 16 million elements.
+    options: the loss's options as in ccstream-train, with underscores, and with its defaults and ranges: tau, temperature,
+        tau_min, tau_max, tau_lr, tau_grad_ema, rho, gamma, gamma_schedule, gamma_epochs, gamma_log_alpha, gamma_slope, eps,
+        zeta0, xi0, xi, zeta_lr, zeta_lr_image_ratio, zeta_grad_ema, zeta_freeze_epochs, zeta_gradient.
+        `ccstream-train --help NAME` describes those of a loss. UsageError (a ValueError): an option that the loss does not
+        read, or a value out of range.
 
-    loss(image, text, ids, lr=None, update=True) -> (): image and text (b, D), L2-normalised embeddings of
-    pairs; ids (b), their sample ids, of any integer type. lr: the model's in this step; needed where a
-    learned temperature has tau_lr 0 (fastclip-v0). Weights are constants in its gradient, so its
-    value is normally slightly negative and no test of convergence; `objective` is one, an estimate of
-    the loss over the whole dataset, and `tau` the (mean) temperature of the last step.
+    loss(image, text, ids, lr=None, update=True) returns a float32 scalar. image, text: (b, D) L2-normalised embeddings of
+    pairs, of any float type. ids: (b) sample ids, of any integer type. lr: the model's learning rate in this step, required
+    if a learned temperature has tau_lr 0 (fastclip-v0). ValueError: wrong shapes, or (on the CPU) an id outside the id
+    space.
 
-    Accumulation: an optimiser step is one step of the state. Encode the parts of a batch with
-    torch.utils.checkpoint.checkpoint(encode, part, use_reentrant=False), concatenate, and call the loss once: memory is that
-    of one part. In a loop that calls the loss once for each part, with the features of all parts and gradients of
-    one, as open_clip's --accum-freq, update=False leaves the state as it is: pass True with the last part alone.
-    Either is one large batch.
+    The value is for backpropagation only: its weights are constants in the gradient, so it is usually slightly negative and
+    does not measure convergence. `objective` does: it estimates the loss over the whole dataset. `tau` is the (mean)
+    temperature of the last step. Both are 0-d float64 tensors.
 
-    State is in buffers: `image` and `text` have the columns by sample id (log_u, zeta, ...), `visits`
-    and `step` count. A forward pass in training mode brings it up to date; eval() leaves it alone. So
-    does a batch whose embeddings are not finite: its value is NaN. Of a repeated id only the first occurrence counts;
-    batches of DataLoader(positives=2) are refused, see Contrastive. .half() and .bfloat16() leave the state's types.
+    Gradient accumulation: call the loss once per optimiser step. Encode the parts of a batch with
+    torch.utils.checkpoint.checkpoint(encode, part, use_reentrant=False), concatenate the embeddings, and call the loss once;
+    peak memory is that of one part. A loop that calls the loss once per part, with the features of all parts and
+    gradients for one of them (open_clip's --accum-freq), must pass update=False except with the last part. Both give the
+    result of one large batch.
 
-    Distributed: with torch.distributed initialised (or `group`), each rank passes its own rows, of which
-    ranks may have different numbers, also none. Anchors are the rank's own, contrasts those of all ranks, as in
-    open_clip's local loss with gathered gradients: the mean over the ranks of value and gradient, which
-    DistributedDataParallel takes, is that of one process with all rows. State is the same on all.
-    equal_rows=True: all ranks always pass as many rows, which saves an exchange of their numbers, for which a GPU
-    waits; a compiled module assumes it.
+    State is in buffers: `image` and `text` hold columns by sample id (log_u, zeta, ...), `visits` counts each sample's steps
+    and `step` all steps. A forward pass in training mode updates it; in eval mode, or if an embedding is not finite (the value
+    is then NaN), it stays unchanged. Of a repeated id only the first occurrence counts. Batches of DataLoader(positives=2)
+    raise ValueError: use Contrastive. .half() and .bfloat16() do not change the types of the state.
+
+    Distributed: if torch.distributed is initialised (or with `group`), each rank passes its own rows; their number may
+    differ between ranks and may be 0. Each rank's rows are the anchors, contrasted with the rows of all ranks, as in open_clip
+    with local_loss and gather_with_grad. The mean over ranks of value and gradient, which DistributedDataParallel computes,
+    equals that of one process with all rows. The state is identical on all ranks. equal_rows=True promises that all ranks always
+    pass equally many rows; this saves an exchange for which a GPU would wait. A compiled module assumes it.
     """
 
     image: _Side
@@ -319,8 +326,9 @@ class GlobalContrastiveLoss(RankedModule):
     # ---- files ----
 
     def save(self, path: str | os.PathLike[str], fingerprint: str) -> None:
-        """The state as a checkpoint of ccstream without a model: ccstream.State, `ccdump state` and
-        `ccdump popularity` read it. fingerprint: of the dataset. One rank writes it; all have it."""
+        """Writes the state as a ccstream checkpoint without a model, which ccstream.State, `ccdump state` and
+        `ccdump popularity` read. fingerprint: the dataset's. Every rank has the whole state: call it on one rank.
+        ExistsError: path exists and is not such a file; StorageError."""
         loss = self._host_loss()
         for name, values in self._columns().items():
             loss.write(name, values.cpu().numpy())
@@ -330,7 +338,7 @@ class GlobalContrastiveLoss(RankedModule):
 
     @torch.no_grad()
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Reads what save or ccstream-train wrote. MismatchError: of another loss or more ids."""
+        """Loads a file of save, or a checkpoint of ccstream-train. MismatchError: another loss, or a larger id space."""
         loss = self._host_loss()
         loss.load(path)
         for name, values in self._columns().items():
@@ -371,8 +379,8 @@ class GlobalContrastiveLoss(RankedModule):
 
     @torch.no_grad()
     def _side_step(self, name: str, anchors: Tensor, contrasts: Tensor, batch: _Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """The gradients of anchors (b, D) and contrasts (B, D), float32, and what _end sums over ranks and sides:
-        the objective, the mean temperature, the gradient of a global temperature, and the value."""
+        """The gradients of anchors (b, D) and candidates (B, D), float32, and four sums over this rank's anchors that _end
+        adds over ranks and sides: objective, mean temperature, gradient of a global temperature, and value."""
         side, other = getattr(self, name), getattr(self, "text" if name == "image" else "image")
         shift = torch.where(batch.distinct, 0.0, math.inf).double()  # what of a contrast is subtracted
         if LOSSES[self.name].zeta:
@@ -396,7 +404,7 @@ class GlobalContrastiveLoss(RankedModule):
 
     def _anchors(self, name: str, rows: Tensor, contrasts: Tensor, batch: _Batch, own: Tensor, shift: Tensor,
                  side: _Side) -> tuple[Tensor, _Anchors, Tensor]:
-        """Of some anchors: the gradient (c, B) of their similarities, and their part of what _side_step returns."""
+        """For a group of c anchors: the gradient (c, B) of their similarities, and their part of what _side_step returns."""
         loss, o = LOSSES[self.name], self.options
         ids, counts = batch.ids[own], batch.distinct[own]
         tau = side.tau[ids].double()[:, None] if o["temperature"] == "individual" else self._global_tau()
@@ -432,7 +440,7 @@ class GlobalContrastiveLoss(RankedModule):
 
     def _shares(self, name: str, exponentials: Tensor, top: Tensor, log_u: Tensor, counts: Tensor, own: Tensor,
                 ids: Tensor, batch: _Batch) -> Tensor:
-        """(B) for each contrast, the sum over anchors of its share p in their denominators; see train/loss/nuclr.c."""
+        """(B) for each candidate the sum over anchors of its fraction p of their denominators; see train/loss/nuclr.c."""
         o, n = self.options, self.dataset_size
         zeta = getattr(self, "text" if name == "image" else "image").zeta[ids].double()
         log_norm = torch.logaddexp(math.log(n - 1) + log_u, -zeta / o["tau"])
@@ -444,7 +452,7 @@ class GlobalContrastiveLoss(RankedModule):
         return (p * (n - 1) / (batch.distinct_count - 1)).index_add(0, own, own_p)
 
     def _running_mean(self, log_u: Tensor, log_g: Tensor) -> Tensor:
-        """u <- (1 - gamma) u + gamma (g + eps) in log space; the first visit takes g + eps as it is."""
+        """u <- (1 - gamma) u + gamma (g + eps) in log space; at the first visit u is g + eps."""
         o = self.options
         if o.get("eps", 0.0) > 0:
             log_g = torch.logaddexp(log_g, torch.full_like(log_g, math.log(o["eps"])))
@@ -458,14 +466,14 @@ class GlobalContrastiveLoss(RankedModule):
         return torch.where(torch.isnan(log_u) | (gamma >= 1), log_g, mean)
 
     def _own_term(self, anchors: str, ids: Tensor) -> Tensor:
-        """log of what the anchor's own pair adds to (n - 1) times its denominator: -xi / tau."""
+        """log of the positive pair's term in (n - 1) times the denominator: -xi / tau."""
         contrasts = self.text if anchors == "image" else self.image
         if self.name == "nuclr-noxi":
             return -contrasts.zeta[ids].double() / float(self.options["tau"])
         return -contrasts.xi / float(self.options["tau"])
 
     def _objective(self, a: _Anchors, name: str, ids: Tensor) -> Tensor:
-        """Of each anchor; see the files of the losses in train/loss."""
+        """Objective of each anchor; see the files of the losses in train/loss."""
         loss, tau, log_others = LOSSES[self.name], a.tau.flatten(), math.log(self.dataset_size - 1)
         if loss.zeta:
             contrasts = self.text if name == "image" else self.image
@@ -493,7 +501,7 @@ class GlobalContrastiveLoss(RankedModule):
             self._store(getattr(side, column), batch, values, batch.usable)
 
     def _step_taus(self, side: _Side, a: _Anchors, batch: _Batch) -> list[tuple[str, Tensor]]:
-        """The temperatures of anchors along h = log u + rho - mean, and what is kept of h."""
+        """Updates the anchors' temperatures with h = log u + rho - mean, and the moving averages of h."""
         o, ids = self.options, batch.ids[batch.own]
         h = (a.log_u + o["rho"] - a.mean).clamp(-5, 5)
         tau, m = side.tau[ids].double(), side.tau_gradient[ids].double()
@@ -507,7 +515,7 @@ class GlobalContrastiveLoss(RankedModule):
         return kept + [("tau", tau), ("tau_gradient", m)]
 
     def _step_zeta(self, contrasts: str, a: _Anchors, batch: _Batch) -> None:
-        """zeta of the contrasts along 1 - sum of p; xi follows. See train/loss/nuclr.c."""
+        """Updates zeta of the candidates with gradient 1 - sum of p, then xi. See train/loss/nuclr.c."""
         o, side = self.options, getattr(self, contrasts)
         zeta = side.zeta[batch.ids].double()
         q = 1 - self._sum(a.p)
@@ -546,7 +554,7 @@ class GlobalContrastiveLoss(RankedModule):
         self._learn_scale(gradient, lr, batch.usable)
 
     def _learn_scale(self, gradient: Tensor, lr: float | Tensor | None, usable: Tensor) -> None:
-        """A step of Adam along the gradient of log(1 / tau)."""
+        """One Adam step along the gradient of log(1 / tau)."""
         o = self.options
         rate = o["tau_lr"] if o["tau_lr"] > 0 else lr
         if rate is None:
@@ -577,7 +585,7 @@ class GlobalContrastiveLoss(RankedModule):
         return int(self.options["gamma_epochs"]) or max(self.epochs // 2, 1)
 
     def _zeta_rate(self, side: str) -> Tensor:
-        """0 in the frozen epochs, then half a cosine; auto: then constant, see train/loss/nuclr.c."""
+        """0 in the frozen epochs, then a cosine schedule; auto: constant instead, see train/loss/nuclr.c."""
         o = self.options
         frozen = o["zeta_freeze_epochs"] * self.steps_per_epoch
         moving = max(self.epochs * self.steps_per_epoch - frozen, 0)
@@ -595,16 +603,17 @@ class GlobalContrastiveLoss(RankedModule):
 
 
 def make_loss(name: str, dataset_size: int, *, max_batch: int = 4096, **options: Any) -> RankedModule:
-    """GlobalContrastiveLoss(compute="float32") where the tensors' device computes the loss, else Contrastive."""
+    """GlobalContrastiveLoss(compute="float32"), on the tensors' device, if `name` is in LOSSES; else Contrastive, on the host."""
     if name in LOSSES:
         return GlobalContrastiveLoss(name, dataset_size, compute="float32", **options)
     return Contrastive(name, dataset_size, max_batch=max_batch, **options)
 
 
 def check_text(model: nn.Module, tokenizer: Any, max_tokens: int) -> None:
-    """ValueError if a model of open_clip does not fit tokens of this ccstream.Tokenizer: its vocabulary is too small, its
-    context is not max_tokens, or it would take the features of another token than the last. Make it with
-    text_cfg {"vocab_size": len(tokenizer), "context_length": max_tokens, "pool_type": "eos", "eos_id": tokenizer.eos_id}."""
+    """Raises ValueError if the text tower of an open_clip model does not match a ccstream.Tokenizer: its vocabulary is too
+    small, its context length is not max_tokens, or it would pool the features of a token other than the end token. Create
+    the model with text_cfg {"vocab_size": len(tokenizer), "context_length": max_tokens, "pool_type": "eos",
+    "eos_id": tokenizer.eos_id}."""
     text = getattr(model, "text", model)
     pool = getattr(text, "pool_type", getattr(model, "text_pool_type", None))
     eos = getattr(text, "eos_id", getattr(model, "text_eos_id", None))

@@ -1,4 +1,4 @@
-"""Makes datasets from samples in memory."""
+"""Writes datasets from samples in memory."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ _NEXT_ID = 2**64 - 1
 
 
 class Writer:
-    """Makes a dataset in a directory, by the rules of ccpack.
+    """Writes a dataset to a directory, by the rules of ccpack.
 
         with ccstream.Writer("out", shard_samples=10000) as w:
             w.add(image=jpeg_bytes, captions=["a dog"], metadata={"url": "..."})
 
-    The directory is a dataset once the `with` ends, also by an exception: then it has the samples that
-    were added before, and Writer(..., append=True) continues. publish() makes it one between samples, which a
-    killed process then leaves. shard_samples, shard_bytes: of a shard at most. container: "tar.zst"
-    or "tar". level: of zstd, 1 to 19. check: decode every image, or read its headers only.
-    overwrite: replace a dataset. append: add to one; its ids stay. ExistsError: the directory is not
-    empty, or another process writes to it.
+    The directory becomes a dataset when the `with` block ends. If an exception ends the block, the dataset holds the
+    samples added so far, and Writer(..., append=True) continues it. publish() makes it a dataset in between, so that a
+    killed process leaves the samples published so far.
 
-    Threads may call add at once: images are decoded without the GIL. One thread alone gives the
-    same shards each time. A child after fork may not use a writer (ForkedError).
+    shard_samples, shard_bytes: maximum number of samples and size per shard. container: "tar.zst" or "tar". level: zstd
+    compression level of the texts, 1 to 19. check: decode every image; False: check only its headers. overwrite: replace an
+    existing dataset. append: add to one, with ids above its own. ExistsError: the directory is not empty, or another
+    process is writing to it.
+
+    Several threads may call add at once: images are decoded without the GIL. Only a single thread gives identical shards
+    each time. A writer cannot be used in a child process after fork (ForkedError).
     """
 
     def __init__(self, directory: str | os.PathLike[str], shard_samples: int = 10000, *,
@@ -51,16 +53,16 @@ class Writer:
             columns: Mapping[str, Any] | None = None) -> int:
         """Adds one sample and returns its id.
 
-        image: bytes of a JPEG, PNG, WebP or GIF. metadata: what JSON can express. key: its name in the
-        shard, printable ASCII; for all samples or for none. id: None takes the next one. A refused
-        sample leaves the writer as it was: CorruptError (image or text), UnsupportedError (kind of
-        image), ExistsError (id or key is taken), LimitError, UsageError (a label beyond the classes, if they
-        have names). StorageError ends it.
+        image: the bytes of a JPEG, PNG, WebP or GIF file. metadata: anything JSON can express. key: the sample's name in the
+        shard, 1 to 80 bytes of printable ASCII; either all samples have one or none. id: None: one more than the largest so far. label:
+        class, -1: none. A refused sample leaves the writer unchanged: CorruptError (image or text), UnsupportedError (image
+        format), ExistsError (the id or key is taken), LimitError, UsageError (also a label beyond named classes).
+        After StorageError the writer is unusable.
 
-        columns: values by name, as Dataset.attach has them: a number (stored as float32), an array of numbers (stored as its
-        own type, of one shape for all samples), a str, or captions: a list of str or ccstream.Caption. The other
-        samples have no value. Columns are written after the dataset is published; those that it has are
-        extended. UsageError: a value of another kind or shape than those before.
+        columns: values of attached columns by name, as in Dataset.attach: a number (stored as float32), an array of numbers
+        (stored as its own dtype; one shape for all samples), a str, or captions as a list of str or ccstream.Caption. Samples
+        without a value have no row. Columns are written after the dataset is published; existing columns are extended.
+        UsageError: a value of another kind or shape than the earlier ones.
         """
         if isinstance(captions, str):
             raise TypeError("captions is a list of texts, not one text")
@@ -93,11 +95,11 @@ class Writer:
         return Pending(directory, name, old)
 
     def set_classes(self, names: Sequence[str]) -> None:
-        """Names of the labels 0, 1, ...; once. UsageError: there is a label beyond them."""
+        """Names the labels 0, 1, ...; at most once. UsageError: a sample has a label beyond them, or a name is repeated."""
         self._handle.set_classes(tuple(name.encode() for name in names))
 
     def finish(self) -> None:
-        """Publishes the dataset, then its columns. UsageError: it has no sample."""
+        """Publishes the dataset, then its columns. UsageError: no sample was added."""
         self._handle.finish()
         self._handle.close()
         self._unpublished = 0
@@ -107,13 +109,13 @@ class Writer:
                     column.publish(ds)
 
     def publish(self) -> None:
-        """Publishes what was added so far, and continues in a new shard. No other thread may add meanwhile."""
+        """Publishes the samples added so far and continues in a new shard. No other thread may call add during it."""
         self.finish()
         self._handle = _ccstream.Writer(*self._options, False, True)
         self._append = True
 
     def close(self) -> None:
-        """Without finish() before it: removes what was added since the last publish(), with a warning."""
+        """Closes the writer. Without finish() before it, the samples added since the last publish() are discarded."""
         self._handle.close()
         if self._unpublished:
             warnings.warn(f"{os.fsdecode(self._options[0])}: {self._unpublished} samples were added and are removed: "
