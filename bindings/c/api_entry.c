@@ -50,8 +50,8 @@ enum status api_check_process(pid_t owner, struct error *err) {
         return STATUS_OK;
     }
     return error_set(err, STATUS_FORKED,
-                     "it belongs to process %d, and its threads do not exist in this child "
-                     "process: open another one after the fork",
+                     "it belongs to process %d, whose threads do not exist in this child process; "
+                     "open another one after the fork",
                      (int)owner);
 }
 

@@ -143,12 +143,11 @@ static enum status lock_dataset(struct file **lock, const char *directory, struc
     bool unfinished = false;
     FAIL_IF(
         path_is_remote(directory), err, STATUS_USAGE,
-        "%s: a dataset at a server is read-only: columns are written to a local copy, or before "
-        "the upload",
+        "%s: a remote dataset is read-only; write columns to a local copy, or before the upload",
         directory);
     TRY(path_join(path, sizeof(path), directory, MANIFEST_NAME, err));
     TRY(fs->exists(fs->context, path, &unfinished, err));
-    FAIL_IF(!unfinished, err, STATUS_NOTFOUND, "%s: is not a dataset", directory);
+    FAIL_IF(!unfinished, err, STATUS_NOTFOUND, "%s: no such dataset", directory);
     TRY(fs->lock_directory(fs->context, lock, directory, err));
     TRY(path_join(path, sizeof(path), directory, PACK_JOURNAL_NAME, err));
     TRY(fs->exists(fs->context, path, &unfinished, err));
@@ -164,16 +163,17 @@ check_new(const struct column_info *c, const char *directory, bool replace, stru
     TRY(column_path(path, directory, c->name, err));
     TRY(file_posix()->exists(file_posix()->context, path, &exists, err));
     FAIL_IF(exists && !replace, err, STATUS_EXISTS,
-            "%s: there is a column '%s' already; --replace, or replace=True, replaces it",
-            directory, c->name);
+            "%s: a column '%s' exists; pass --replace, or replace=True, to replace it", directory,
+            c->name);
     const bool text = c->kind >= COLUMN_CAPTIONS;
     FAIL_IF(c->kind == 0, err, STATUS_USAGE, "column '%s': unknown kind", c->name);
     FAIL_IF(text ? c->values != 0
                  : c->values == 0 || c->vectors == 0 || c->values % c->vectors != 0 ||
                        c->values > COLUMN_MAX_ROW_BYTES ||
                        column_row_bytes(c) > COLUMN_MAX_ROW_BYTES,
-            err, STATUS_LIMIT, "column '%s': rows of %" PRIu32 " numbers, at most %d bytes are one",
-            c->name, c->values, COLUMN_MAX_ROW_BYTES);
+            err, STATUS_LIMIT,
+            "column '%s': rows of %" PRIu32 " numbers; expected 1 number to %d bytes", c->name,
+            c->values, COLUMN_MAX_ROW_BYTES);
     return STATUS_OK;
 }
 

@@ -76,7 +76,8 @@ static enum status check_ranges(const struct ccs_loader_options *o, struct error
             "batch_size is %" PRIu32 ", expected a multiple of positives, %" PRIu32, o->batch_size,
             o->positives);
     FAIL_IF(o->caption < -1 || (o->caption >= 0 && o->positives > 1), err, STATUS_USAGE,
-            "caption is %" PRId32 ", expected -1 or, with one positive, a number", o->caption);
+            "caption is %" PRId32 ", expected -1, or with one positive an index from 0",
+            o->caption);
     FAIL_IF(!(o->crop_min == 0.0 && o->crop_max == 0.0) &&
                 !(o->crop_min > 0.0 && o->crop_min <= o->crop_max && o->crop_max <= 1.0),
             err, STATUS_USAGE, "the crop is %g to %g of the area, expected 0 < min <= max <= 1",
@@ -92,7 +93,7 @@ static enum status check_pairs(const struct ccs_loader_options *o, struct error 
     FAIL_IF((o->tokenizer == NULL) != (o->tokenizer_size == 0), err, STATUS_USAGE,
             "tokenizer and tokenizer_size must be set together");
     FAIL_IF(o->tokenizer != NULL && o->tokenizer_path != NULL, err, STATUS_USAGE,
-            "tokenizer and tokenizer_path are both set");
+            "pass either tokenizer or tokenizer_path");
     FAIL_IF(o->ids == NULL && o->id_count != 0, err, STATUS_USAGE, "id_count is set without ids");
     FAIL_IF((o->allocator.alloc == NULL) != (o->allocator.release == NULL), err, STATUS_USAGE,
             "allocator.alloc and .release must be set together");

@@ -38,10 +38,11 @@ static enum status configure(const struct ccs_remote_options *opt, struct error 
                    "instance_metadata and allow_private are 0 or 1");
     pthread_mutex_lock(&lock);
     const enum status s =
-        started ? error_set(err, STATUS_EXISTS,
-                            "a remote dataset was opened already, or options were set: set them "
-                            "once, before the first is opened")
-                : start(&mine, err);
+        started
+            ? error_set(err, STATUS_EXISTS,
+                        "a remote dataset was opened, or options were set before; set them once, "
+                        "before the first is opened")
+            : start(&mine, err);
     pthread_mutex_unlock(&lock);
     return s;
 }

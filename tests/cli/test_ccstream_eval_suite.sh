@@ -92,9 +92,9 @@ lines groups/eval_results.jsonl 2
 [ ! -s out.txt ] && [ ! -s err.txt ] || fail "--quiet prints"
 rm -r sets/packed
 expect_message 64 'no such set' "$BIN/ccstream-eval" suite run --sets sets -o x --only nosuch
-expect_message 64 'none of imagenet' "$BIN/ccstream-eval" suite run --sets sets -o x --group nosuch
+expect_message 64 'expected one of imagenet' "$BIN/ccstream-eval" suite run --sets sets -o x --group nosuch
 expect_message 66 'no such folder' "$BIN/ccstream-eval" suite run --sets nosuch -o x
-expect_message 64 'sets names the folder' "$BIN/ccstream-eval" suite run -o x
+expect_message 64 'pass --sets DIR' "$BIN/ccstream-eval" suite run -o x
 
 # ---- images that Pillow's convert('RGB') shows otherwise are read so, and counted; sets of other layouts
 expect 0 "$BIN/ccstream-eval" suite run --sets more -o more-out -t 1
@@ -121,7 +121,7 @@ pid=$!
 until [ "$(pgrep -cP $pid)" = 2 ]; do kill -0 $pid || break; sleep 0.02; done
 pkill -9 -P $pid || true
 ! wait $pid || fail "a suite without ranks has ended well"
-has err.txt 'sets are not evaluated; the same command continues'
+has err.txt 'sets are not evaluated yet; run the same command again'
 
 # ---- sets at a server
 rm -f port.txt
@@ -199,4 +199,4 @@ expect 65 "$BIN/ccstream-eval" suite run --sets odd -o o -t 1
 has err.txt 'empty: '
 grep -q '"folder": "long".*"notes": \["7 classes have the vector of another' o/eval_results.jsonl || { cat o/eval_results.jsonl; fail "names beyond the context"; }
 printf 'a digit\n' >broken/bad/zeroshot_classification_templates.txt
-expect_message 65 "templates.txt: line 1: 'a digit' requires {c}" "$BIN/ccstream-eval" suite run --sets broken -o c -t 1
+expect_message 65 "templates.txt: line 1: 'a digit' must contain {c}" "$BIN/ccstream-eval" suite run --sets broken -o c -t 1

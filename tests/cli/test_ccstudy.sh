@@ -78,11 +78,11 @@ for other in "--seed 1" "--loss hinge" "--negatives 2" "--equal points" "--lr 0.
     cmp -s first.txt out.txt && fail "blocks $other: the same numbers"
 done
 expect 64 "$BIN/ccstudy" blocks --captions
-has err.txt '--captions needs --data'
+has err.txt '--captions requires --data'
 expect 64 "$BIN/ccstudy" blocks --topics dog,cat
-has err.txt '--topics needs --captions'
+has err.txt '--topics requires --captions'
 expect 64 "$BIN/ccstudy" blocks --size 32
-has err.txt '--size is that of the images'
+has err.txt '--size applies only to the images'
 expect 64 "$BIN/ccstudy" blocks --blocks 4
 has err.txt 'at most 3 others'
 
@@ -120,7 +120,7 @@ expect 0 "$BIN/ccstudy" batch --quick --json -o studies/batch
 cmp first.txt out.txt || fail "resumed, other numbers"
 cmp whole.cells studies/batch/batch.cells || fail "resumed, other runs"
 expect 64 "$BIN/ccstudy" batch --quick --seed 1 -o studies/batch
-has err.txt 'is of other options'
+has err.txt 'belongs to a study with other options'
 cmp whole.cells studies/batch/batch.cells || fail "a refused command changed the runs"
 expect 0 "$BIN/ccstudy" batch --cells whole.cells --json
 cmp first.txt out.txt || fail "the same runs, other numbers"

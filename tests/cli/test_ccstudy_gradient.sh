@@ -34,7 +34,7 @@ wait $pid || code=$?
 [ ! -e parts/gradient.json ] || fail "numbers of an unfinished study"
 cp -r parts other
 expect 64 "$BIN/ccstudy" gradient --quick --samples 40 --steps 3000 --lr 0.03 -o other --resume
-has err.txt 'of a study with other options'
+has err.txt 'belongs to a study with other options'
 expect 0 "$BIN/ccstudy" gradient --quick --samples 40 --steps 3000 --lr 0.01 -o parts --resume --json
 numbers out.txt >resumed.txt
 expect 0 "$BIN/ccstudy" gradient --quick --samples 40 --steps 3000 --lr 0.01 --json
@@ -60,6 +60,6 @@ has err.txt 'an even number'
 expect 64 "$BIN/ccstudy" gradient --lr 0
 has err.txt "--lr '0' is not a number"
 expect 64 "$BIN/ccstudy" gradient --resume
-has err.txt '--resume needs --out'
+has err.txt '--resume requires --out'
 expect 64 "$BIN/ccstudy" gradient --image-size 32
 has err.txt 'at most 16'

@@ -175,11 +175,11 @@ bad() { # bad MESSAGE SED: the changed spec is refused
 bad "bad.toml: seeds is missing" '/^seeds/d'
 bad "bad.toml: 'tset' is unknown" 's/^seeds/tset = 1\nseeds/'
 bad "rows.CLIP: --tau must be an option" 's/\[0.03, 0.5\]/0.03/'
-bad "baseline 'CLAP' is no row" 's/baseline = .*/baseline = "CLAP"/'
+bad "baseline 'CLAP' is not a row" 's/baseline = .*/baseline = "CLAP"/'
 bad "tests.R1: metric is missing" 's/, metric = "mean_r1"//'
 bad "prints no number 'r1'" 's/metric = "mean_r1"/metric = "r1"/; s/seeds = .*/seeds = [3]/; s/\[0.03, 0.5\]/[0.03]/'
 bad "Expected\|Invalid" 's/^\[tests\]/[tests/'
-expect_message 64 "calls no data so, but train, val" "$BIN/ccstudy" table spec.toml -o bad --set vla=held-out
+expect_message 64 "has no data of this name; it has train, val" "$BIN/ccstudy" table spec.toml -o bad --set vla=held-out
 expect_message 66 "no such folder; --set val=DIR" "$BIN/ccstudy" table spec.toml -o bad
 expect_message 66 "no table of this name" "$BIN/ccstudy" table nosuch -o bad
 sed 's/"clip"/"clipp"/' spec.toml >bad.toml

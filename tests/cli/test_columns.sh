@@ -69,7 +69,7 @@ done
 
 # Equal bytes in any order of the table, and with the rows attached again.
 { tail -n 30 long.jsonl; head -n 33 long.jsonl; } >other.jsonl
-expect_message 73 "there is a column 'long' already; --replace" "$BIN/ccpack" attach d other.jsonl --on key=file --as long=caption
+expect_message 73 "a column 'long' exists; pass --replace" "$BIN/ccpack" attach d other.jsonl --on key=file --as long=caption
 mv other.jsonl keep && mkdir o && mv keep o/long.jsonl
 expect 0 "$BIN/ccpack" attach d o/long.jsonl --on key=file --as long=caption --replace -q
 cmp d/columns/long.ccc whole/columns/long.ccc
@@ -372,8 +372,8 @@ has out.txt "there is no column 'tags'"
 mv tags.ccc whole/columns/
 expect 0 "$BIN/ccdump" show "${url%whole}older" 5 --json
 hasnt out.txt '"columns":{'
-expect_message 64 "a dataset at a server is read-only" "$BIN/ccpack" attach "$url" feats.npy --as other
-expect_message 64 "a dataset at a server is read-only" "$BIN/ccpack" detach "$url" teacher
+expect_message 64 "a remote dataset is read-only" "$BIN/ccpack" attach "$url" feats.npy --as other
+expect_message 64 "a remote dataset is read-only" "$BIN/ccpack" detach "$url" teacher
 
 # A signed link; a column that was replaced is not taken from the cache, without a server it is.
 expect 0 "$BIN/ccdump" show "$url?signature=1" 5 --json

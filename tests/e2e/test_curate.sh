@@ -22,7 +22,7 @@ both=$(count --where 'text.zeta < 75% and col.score >= 50%' --state run)
 [ "$both" -gt 16 ] && [ "$both" -lt 48 ] || fail "both conditions leave $both"
 
 # An existing column is replaced on request; features of both sides are a column too.
-expect_message 73 "there is a column 'score' already; --force" "$BIN/ccstream-eval" score run --data data --attach score
+expect_message 73 "a column 'score' exists; pass --force" "$BIN/ccstream-eval" score run --data data --attach score
 expect 0 "$BIN/ccstream-eval" score run --data data --attach score --force -o scores.npy --threads 1
 expect 64 "$BIN/ccstream-eval" score run --data data --threads 1
 expect 0 "$BIN/ccstream-eval" embed run --data data --attach features --threads 1

@@ -285,9 +285,9 @@ refused 66 'no-such' knn run --train no-such --data test-labelled
 refused 66 'no-such' embed no-such --data held -o x
 refused 64 'has no captions' score run --data test-labelled -o x
 refused 64 'CLASS@GROUP' debias run --data test-labelled --spurious spurious.txt
-refused 64 'no effect without --queries' debias run --data test-groups --spurious spurious.txt --top 5
-refused 64 'are required' debias run --data test-groups
-refused 64 'is only one prompt' debias run --data test-groups --pairs spurious.txt
+refused 64 'top requires --queries' debias run --data test-groups --spurious spurious.txt --top 5
+refused 64 'pass --spurious FILE' debias run --data test-groups
+refused 64 'is a single prompt' debias run --data test-groups --pairs spurious.txt
 refused 66 'no-such' debias run --data test-groups --spurious no-such
 refused 64 'no captions' retrieval run --data test-labelled
 refused 66 'no-such' retrieval run --data no-such

@@ -50,7 +50,7 @@ head -n 6 run/metrics.jsonl >followed/metrics.jsonl
 echo 'no JSON' >>followed/metrics.jsonl
 expect 65 "$report" --follow --json followed
 has err.txt "it stopped at step 4; resume with --resume followed"
-has err.txt "1 lines are not read"
+has err.txt "1 lines were skipped"
 
 expect_message 64 "take one RUN" "$report" --follow --json run parts
 expect_message 64 "--out is about a page" "$report" --follow --json -o x.html run

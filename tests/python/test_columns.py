@@ -81,7 +81,7 @@ table("u.jsonl", [{"url": "http://x/0", "c": "same"}])
 assert run("twice", "u.jsonl", "--on", "url", "--as", "c")["samples_without"] == 0
 assert twice.column("c")[IDS] == [["same"]] * 6
 table("r.jsonl", [{"id": 1, "c": "a"}, {"id": 2, "c": "b"}, {"id": 1, "c": ["c", "d"]}])
-refused(65, "row 0 at byte 0 and row 2 at byte 40 are both of sample 1 (1 such rows): choose --first", "r.jsonl", "--as", "x=c")
+refused(65, "row 0 at byte 0 and row 2 at byte 40 both belong to sample 1 (1 such rows); pass --first", "r.jsonl", "--as", "x=c")
 for how, want in (("--first", ["a"]), ("--last", ["c", "d"]), ("--all", ["a", "c", "d"])):
     assert run("d", "r.jsonl", "--as", "r=c", "--replace", how)["repeated"] == 1
     assert ds.column("r")[1] == want and ds.column("r")[2] == ["b"]
@@ -136,7 +136,7 @@ assert ds.column("b").kind == "bf16" and ds.column("b")[[0, 2]].tolist() == [[1.
 # Rows in the order of samples need their ids, which another file may have.
 numpy.save("e.images.npy", numpy.arange(12, dtype="f4").reshape(6, 2))
 numpy.save("e.ids.npy", numpy.array(IDS, "u8"))
-refused(65, "has a row for each of 6 samples, whose ids go up to 70000: name their ids", "e.images.npy", "--as", "x")
+refused(65, "has a row for each of 6 samples, but their ids go up to 70000: pass their ids", "e.images.npy", "--as", "x")
 run("d", "e.images.npy", "--on", "id=e.ids.npy", "--as", "e")
 assert ds.column("e")[IDS].tolist() == numpy.arange(12.0).reshape(6, 2).tolist()
 
@@ -174,7 +174,7 @@ subprocess.run([os.path.join(os.environ["BIN"], "ccpack"), "remove", "gone", "--
 report = run("gone", table("g.jsonl", [{"id": i, "s": i} for i in IDS]), "--as", "s")
 assert (report["matched"], report["unmatched"], report["unmatched_keys"]) == (4, 2, ["2", "5"]), report
 got = run("gone", table("g.jsonl", [{"id": 2, "s": 1}]), "--as", "t")
-assert got[0] == 66 and "no row has a sample" in got[1], got
+assert got[0] == 66 and "no row matches a sample" in got[1], got
 try:
     ccstream.Dataset("gone").attach("u", [1, 2], numpy.ones(2))
 except ccstream.NotFoundError:
@@ -303,7 +303,7 @@ with ccstream.Writer("made", check=False, append=True) as w:
     try:
         w.add(PNG, ["c"], columns={"t": 1.0})
     except ccstream.UsageError as e:
-        assert "a value is f32, those before are f16[3]" in str(e)
+        assert "a value is f32, earlier values are f16[3]" in str(e)
     w.add(PNG, ["c"], columns={"t": numpy.full(3, 77, "f2"), "new": 1})
     w.publish()
     w.add(PNG, ["c"], columns={"t": numpy.full(3, 78, "f2"), "long": ["z"]})
@@ -319,15 +319,15 @@ assert made.columns == ["t"] and made.column("t")[0] == 5
 # What is refused: nothing is written, and the message has the row and the byte.
 good = {"id": 0, "c": "ok", "v": [1, 2]}
 line = len(json.dumps(good)) + 1
-for bad, text in ((3, "no text"), ([3], "neither a text"), ({"text": 1}, "neither a text"),
+for bad, text in ((3, "not a text"), ([3], "neither a text"), ({"text": 1}, "neither a text"),
                   ({"text": "a", "weight": -1}, "a weight must"), ([{"text": "a", "weight": 0}] * 2, "all weights are 0"), ("\ud800", "not UTF-8"),
-                  (["a"] * 1025, "more captions than 1,024"), ("x" * (4 << 20), "the texts of a sample are longer")):
+                  (["a"] * 1025, "more than 1,024 captions"), ("x" * (4 << 20), "the texts of a sample exceed")):
     kind = "text" if bad == 3 else "captions"
     refused(65, f"t.jsonl: line 2, byte {line}: 'c': {text}", table("t.jsonl", [good, {"id": 1, "c": bad}]), "--as", f"x:{kind}=c")
 for bad in ("NaN", "Infinity", "1e400", "-0.5", '"1"', "true"):
     table("t.jsonl", [good, '{"id": 1, "c": {"text": "a", "weight": %s}}' % bad])
     refused(65, f"line 2, byte {line}: 'c': a weight must", "t.jsonl", "--as", "x:captions=c")
-refused(65, f"line 2, byte {line}: 'c': a text has a character 0", table("t.jsonl", [good, {"id": 1, "c": "a\0b"}]), "--as", "x=c")
+refused(65, f"line 2, byte {line}: 'c': a text contains a NUL character", table("t.jsonl", [good, {"id": 1, "c": "a\0b"}]), "--as", "x=c")
 # Weights are those of a sample: 0 in one of its columns or rows is right where another has more.
 zero, one = {"text": "a", "weight": 0}, {"text": "b", "weight": 1}
 assert run("d", table("t.jsonl", [{"id": 1, "p": zero, "q": one}]), "--as", "zz=p,q")["columns"][0]["rows"] == 1
@@ -335,26 +335,26 @@ assert ds.column("zz").captions(1) == [("a", 0, 0), ("b", 1, 1)]
 refused(65, "line 1, byte 0: 'p': all weights are 0", table("t.jsonl", [{"id": 1, "p": zero, "q": zero}]), "--as", "x=p,q")
 assert run("d", table("t.jsonl", [{"id": 1, "p": zero}, {"id": 1, "p": one}]), "--as", "zz=p", "--all", "--replace")["repeated"] == 1
 refused(65, "all weights are 0", table("t.jsonl", [{"id": 1, "p": zero}, {"id": 1, "p": zero}]), "--as", "x=p", "--all")
-for bad, text in (([1], "1 numbers, the others have 2"), ([1, 2, 3], "3 numbers"), (["a", 1], "not a number"), (True, "not a number"),
+for bad, text in (([1], "1 numbers; other rows have 2"), ([1, 2, 3], "3 numbers"), (["a", 1], "not a number"), (True, "not a number"),
                   ([True, 1], "not a number")):
     refused(65, f"line 2, byte {line}: 'v': {text}", table("t.jsonl", [good, {"id": 1, "v": bad}]), "--as", "x=v")
-refused(65, f"byte {line}: 'v': does not fit i8", table("t.jsonl", [good, {"id": 1, "v": [1, 300]}]), "--as", "x:i8=v")
-refused(65, f"byte {line}: 'v': does not fit i64", table("t.jsonl", [good, {"id": 1, "v": [1, 1.5]}]), "--as", "x:i64=v")
-refused(65, f"byte {line}: no JSON", table("t.jsonl", [good, "{"]), "--as", "x=c")
-refused(65, f"byte {line}: no JSON object", table("t.jsonl", [good, "[1]"]), "--as", "x=c")
+refused(65, f"byte {line}: 'v': out of range of i8", table("t.jsonl", [good, {"id": 1, "v": [1, 300]}]), "--as", "x:i8=v")
+refused(65, f"byte {line}: 'v': out of range of i64", table("t.jsonl", [good, {"id": 1, "v": [1, 1.5]}]), "--as", "x:i64=v")
+refused(65, f"byte {line}: not JSON", table("t.jsonl", [good, "{"]), "--as", "x=c")
+refused(65, f"byte {line}: not a JSON object", table("t.jsonl", [good, "[1]"]), "--as", "x=c")
 refused(65, f"byte {line}: 'id' is missing", table("t.jsonl", [good, {"c": "a"}]), "--as", "x=c")
-refused(65, "'id' is no id: \"k1\"", table("t.jsonl", [good, {"id": "k1"}]), "--as", "x=c")
-refused(65, "'id' is no id: -1", table("t.jsonl", [good, {"id": -1}]), "--as", "x=c")
-refused(65, "'k' is no text: 5", table("t.jsonl", [{"k": 5, "c": "a"}]), "--on", "key=k", "--as", "x=c")
-refused(66, "its keys are zz, those of the dataset k0", table("t.jsonl", [{"k": "zz", "c": "a"}]), "--on", "key=k", "--as", "x=c")
+refused(65, "'id' is not an id: \"k1\"", table("t.jsonl", [good, {"id": "k1"}]), "--as", "x=c")
+refused(65, "'id' is not an id: -1", table("t.jsonl", [good, {"id": -1}]), "--as", "x=c")
+refused(65, "'k' is not a text: 5", table("t.jsonl", [{"k": 5, "c": "a"}]), "--on", "key=k", "--as", "x=c")
+refused(66, "the table's keys are zz, the dataset's k0", table("t.jsonl", [{"k": "zz", "c": "a"}]), "--on", "key=k", "--as", "x=c")
 refused(66, "no sample has a 'nope'", table("t.jsonl", [{"nope": "zz"}]), "--on", "meta.nope", "--as", "x=c")
-refused(65, "no row with a sample has a 'zzz'", table("t.jsonl", [good]), "--as", "x=zzz")
+refused(65, "no row that matches a sample has a 'zzz'", table("t.jsonl", [good]), "--as", "x=zzz")
 got = run("http://127.0.0.1:9/d", "t.jsonl", "--as", "x=c")
-assert got[0] == 64 and "a dataset at a server is read-only: attach to the folder" in got[1], got
+assert got[0] == 64 and "a remote dataset is read-only: attach to the folder" in got[1], got
 refused(64, "there is no kind 'f99'", "t.jsonl", "--as", "x:f99=c")
 refused(64, "is not a valid column name", "t.jsonl", "--as", "X=c")
-refused(64, "two columns of one name", "t.jsonl", "--as", "x=c", "--as", "x=v")
-refused(64, "--all is for captions", "t.jsonl", "--as", "x=v", "--all")
+refused(64, "two --as options have the same name", "t.jsonl", "--as", "x=c", "--as", "x=v")
+refused(64, "--all is for captions only", "t.jsonl", "--as", "x=v", "--all")
 refused(64, "is .jsonl, .csv, .tsv, .parquet, .npy, .npz or .safetensors", "t.xml", "--as", "x=c")
 refused(66, "No such file", "nothing.jsonl", "--as", "x=c")
 refused(65, "t.csv: 2 columns are named 'c': rename all but one", table("t.csv", ["id,c,c", "1,a,b"]), "--as", "x=c")
@@ -362,8 +362,8 @@ refused(65, "t.csv: 2 columns are named 'id'", table("t.csv", ["id,id,c", "1,2,b
 assert run("d", table("t.csv", ["id,c,u,u", "1,a,b,b"]), "--as", "unused_twice=c")["matched"] == 1
 refused(66, "t.jsonl: has no rows", table("t.jsonl", []), "--as", "x=c")
 refused(66, "t.csv: has no rows", table("t.csv", ["id,c"]), "--as", "x=c")
-refused(65, "t.csv: has no first line", table("t.csv", []), "--as", "x=c")
-refused(65, "line 3, byte 9: 1 cells, the first line has 2", table("t.csv", ["id,c", "1,a", "2"]), "--as", "x=c")
+refused(65, "t.csv: has no header row", table("t.csv", []), "--as", "x=c")
+refused(65, "line 3, byte 9: 1 fields, the header row has 2", table("t.csv", ["id,c", "1,a", "2"]), "--as", "x=c")
 refused(65, "line 2, byte 5", table("t.csv", ["id,c", '1,"open', "2,b"]), "--as", "x=c")
 with open("t.csv", "wb") as f:
     f.write(b"id,c\n1,\xff\n")
@@ -377,12 +377,12 @@ refused(65, "short.npy", "short.npy", "--as", "x")
 refused(64, "arrays are joined --on id", "v.npy", "--on", "key", "--as", "x")
 refused(64, "is f32, not f16", "v.npy", "--as", "x:f16")
 numpy.save("c.npy", numpy.zeros((4, 2), "c8"))
-refused(64, "no column has numbers of complex64", "c.npy", "--as", "x")
+refused(64, "no column kind stores complex64", "c.npy", "--as", "x")
 safetensors("short.safetensors", {"e": ("F32", [2, 2], b"\0" * 15)})
-refused(65, "'e' is shorter or longer", "short.safetensors", "--as", "x=e")
+refused(65, "'e' does not have the size of its shape", "short.safetensors", "--as", "x=e")
 with open("cut.safetensors", "wb") as f:
     f.write((1 << 40).to_bytes(8, "little"))
-refused(65, "is no safetensors file", "cut.safetensors", "--as", "x=e")
+refused(65, "not a safetensors file", "cut.safetensors", "--as", "x=e")
 refused(64, "has no array 'q'", "z.npz", "--on", "id=ids", "--as", "x=q")
 numpy.save("wide.npy", numpy.zeros((2, 40000), "f4"))
 refused(65, "at most 131072 bytes", "wide.npy", "--as", "x")

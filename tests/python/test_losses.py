@@ -106,7 +106,7 @@ class ArgumentTest(unittest.TestCase):
         self.assertEqual(ccstream.Loss("emc2", 9, emc2_carry="skip").beyond, "")
         carried = loss.carried(ids)
         self.assertTrue((carried == NONE).all() and carried.shape == (2, 2))
-        for wrong, text in (({}, "requires off-batch samples"), ({"carried_ids": carried}, "go together"),
+        for wrong, text in (({}, "requires off-batch samples"), ({"carried_ids": carried}, "pass both"),
                             ({"carried_ids": carried, "carried_similarity": np.zeros(3)}, r"\(2, B\)"),
                             ({"carried_ids": carried * 0 + 9, "carried_similarity": np.zeros((2, 2))}, "id 9")):
             with self.assertRaisesRegex(ccstream.UsageError, text):

@@ -314,7 +314,7 @@ class LoaderTest(unittest.TestCase):
         old = iter(dl)
         next(old)
         next(iter(dl))
-        with self.assertRaisesRegex(ccstream.UsageError, "this `for` has ended"):
+        with self.assertRaisesRegex(ccstream.UsageError, "this `for` loop is no longer valid"):
             next(old)
 
     def test_states_of_other_runs_are_refused(self):
@@ -912,7 +912,7 @@ class LossTest(unittest.TestCase):
         self.assertIsNone(clip.step(s, range(5)).image_gradient)
         for text, call in (
                 ("requires similarities of images", lambda: loss.step(s, range(5))),
-                ("go together", lambda: loss.step(s, range(5), image_similarity=s)),
+                ("pass both", lambda: loss.step(s, range(5), image_similarity=s)),
                 ("shape of similarity", lambda: loss.step(s, range(5), image_similarity=s, text_similarity=s[:4])),
                 ("reads no similarities of images", lambda: clip.step(s, range(5), image_similarity=s, text_similarity=s))):
             with self.assertRaisesRegex(ccstream.UsageError, text):

@@ -28,8 +28,8 @@ class FrameTest(unittest.TestCase):
         for words in (["-r", "3"], ["-r3"], ["--repeats=3"], ["--repeats", "3"], ["-qr3"]):
             self.assertEqual(self.options(*words).repeats, 3)
         for words, text in ((["--repeats"], "requires a value: N"), (["--repeats", "1"], "at least 2, not 1"),
-                            (["-r", "x"], "a whole number, not 'x'"), (["--quick=1"], "takes no value"),
-                            (["--repeats="], "not an empty text"), (["--repeat", "3"], "did you mean '--repeats'"),
+                            (["-r", "x"], "an integer, not 'x'"), (["--quick=1"], "takes no value"),
+                            (["--repeats="], "not an empty one"), (["--repeat", "3"], "did you mean '--repeats'"),
                             (["x"], "one argument too many"), (["--out", "--seed=3"], "follows it"),
                             (["-quick"], "did you mean '--quick'")):
             with self.assertRaisesRegex(study.UsageError, text):

@@ -159,7 +159,7 @@ class StudyTest(unittest.TestCase):
             runs = [{"lr": 0.1 * i, "bias2": float("nan"), "points": [[1, 2, float("inf")]]} for i in range(3)]
             gradient._write_part(o, runs)
             self.assertEqual(json.dumps(gradient._read_part(o)), json.dumps(runs[:2]))  # a method has two runs
-            with self.assertRaisesRegex(study.UsageError, "of a study with other options"):
+            with self.assertRaisesRegex(study.UsageError, "belongs to a study with other options"):
                 gradient._read_part(options("--lr", "0.1"))
             with open(os.path.join(folder, "gradient.part.json"), "w") as file:
                 file.write("[")

@@ -135,7 +135,7 @@ class FolderTest(unittest.TestCase):
 
     def test_broken_files_are_named_with_their_line(self):
         self.put("zeroshot_classification_templates.txt", b"a {c}\na digit\n")
-        self.refuses("templates.txt: line 2: 'a digit' requires {c}")
+        self.refuses("templates.txt: line 2: 'a digit' must contain {c}")
         for bad in (b"{}", b"{c!r}", b"{c:>9}", b"{c} {d}", b"{c.real}", b"{c"):
             self.put("zeroshot_classification_templates.txt", bad)
             self.refuses("line 1")
@@ -143,19 +143,19 @@ class FolderTest(unittest.TestCase):
         self.put("classnames.txt", b"zero\n\xffone\n")
         self.refuses("classnames.txt: line 2: byte 5 is not UTF-8")
         self.put("classnames.txt", b"")
-        self.refuses("holds no class")
+        self.refuses("contains no class")
         self.put("classnames.txt", b"zero\n")
         self.put("test/nshards.txt", b"2")
-        self.refuses("says 2, but .*1.tar is missing")
+        self.refuses("expects 2 tar files, but .*1.tar is missing")
         self.put("test/nshards.txt", b"two")
-        self.refuses("'two' is no number of tars")
+        self.refuses("'two' is not a number of tar files")
         self.put("test/nshards.txt", b"1")
         self.put("test/1.tar", b"")
         self.assertIn("1.tar and what follows is not read", suite_folder.read_set(self.folder).notes[0])
         self.put("test/0.tar", b"version https://git-lfs.github.com/spec/v1\n")
-        self.refuses("pointer of git-lfs")
+        self.refuses("git-lfs pointer")
         self.put("dataset_type.txt", b"regression\n")
-        self.refuses("'regression' is none of")
+        self.refuses("'regression': expected one of")
 
     def test_two_folders_of_one_set_are_refused(self):
         os.symlink(self.folder, Path(self.top.name) / "mnist_test")
@@ -233,7 +233,7 @@ class FolderTest(unittest.TestCase):
         for values in (np.array(["a"]), np.array([np.nan]), np.array([1j])):
             other = io.BytesIO()
             np.save(other, values)
-            with self.assertRaisesRegex(study.DataError, "no array of numbers"):
+            with self.assertRaisesRegex(study.DataError, "not an array of numbers"):
                 read(other.getvalue())
 
     def test_random_lines_of_results_are_read_or_refused(self):
@@ -255,7 +255,7 @@ class FolderTest(unittest.TestCase):
             suite.finished(path, "b", False)
         self.assertEqual(suite.finished(path, "b", True), [])
         path.write_text("{")
-        with self.assertRaisesRegex(study.DataError, "line 1: is no JSON object"):
+        with self.assertRaisesRegex(study.DataError, "line 1: not a JSON object"):
             suite.finished(path, "a", False)
 
 

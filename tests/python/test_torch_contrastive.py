@@ -192,7 +192,7 @@ class ContrastiveTest(unittest.TestCase):
                     self.assertEqual(other(*embeddings(9), ids, lr=1e-3, **more), want)
                     self.assertEqual({k: v.nan_to_num(9).tolist() for k, v in state_of(other).items()},
                                      {k: v.nan_to_num(9).tolist() for k, v in state_of(loss).items()})
-        with self.assertRaisesRegex(ValueError, "a state of loss"):
+        with self.assertRaisesRegex(ValueError, "this state belongs to loss"):
             make("clip").load_state_dict(make("sogclr").state_dict())
 
     def test_all_rows_of_positives_learn(self):

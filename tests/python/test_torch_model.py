@@ -71,7 +71,7 @@ class ModelTest(unittest.TestCase):
         model = ccstream.Model("native")
         for error, text, call in (
                 (ccstream.NotFoundError, "absent", lambda: ccstream.Model("absent")),
-                (ccstream.UsageError, "no images", lambda: model.encode_image([])),
+                (ccstream.UsageError, "at least one image", lambda: model.encode_image([])),
                 (ccstream.UsageError, "float64", lambda: model.encode_image([numpy.zeros((4, 4, 3))])),
                 (ccstream.UsageError, "one text", lambda: model.encode_text("text")),
                 (ccstream.Error, "small.json", lambda: ccstream.Model("small.json").encode_text(["x"]))):

@@ -17,7 +17,7 @@ eval_check_column(const char *directory, const char *name, bool replace, struct 
     TRY(column_path(path, directory, name, err));
     TRY(file_posix()->exists(file_posix()->context, path, &exists, err));
     FAIL_IF(exists && !replace, err, STATUS_EXISTS,
-            "%s: there is a column '%s' already; --force replaces it", directory, name);
+            "%s: a column '%s' exists; pass --force to replace it", directory, name);
     return STATUS_OK;
 }
 

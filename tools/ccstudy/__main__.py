@@ -51,7 +51,7 @@ def _unknown(word: str) -> int:
 
 
 def _run(name: str, program: str, words: list[str]) -> int:
-    """The exit code."""
+    """Returns the exit code."""
     module = importlib.import_module(f".{name}", __package__)
     options = command.parse(module, program, words)
     if hasattr(module, "check"):
@@ -82,7 +82,7 @@ def _run(name: str, program: str, words: list[str]) -> int:
 
 
 def _code_of(error: Exception) -> int | None:
-    """The exit code of an error that is the user's to see, None of one that is a bug."""
+    """The exit code of an error to report to the user; None for a bug."""
     if isinstance(error, study.StudyError):
         return error.code
     if type(error).__module__.split(".")[0] in ("ccstream", "_ccstream"):
@@ -93,7 +93,7 @@ def _code_of(error: Exception) -> int | None:
 
 
 def _guarded(program: str, act: Callable[[], int | None]) -> int:
-    """The exit code of `act`, whose errors become a line."""
+    """Calls `act` and returns its exit code; errors are reported in one line."""
     try:
         return act() or 0
     except command.Stop:

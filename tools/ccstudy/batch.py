@@ -1,15 +1,15 @@
-"""Whether global losses need no large batch (Yuan et al., ICML 2022; Wang et al., ICLR 2025): recall over the batch of
-CLIP, SogCLR and NUCLR, each tuned for itself, on frozen features with trained heads.
+"""Whether global losses work with small batches (Yuan et al., ICML 2022; Wang et al., ICLR 2025): recall over the batch size of
+CLIP, SogCLR and NUCLR, each tuned separately, on frozen features with trained heads.
 
 Every run is a line of a file of cells:
 
-    # SETTINGS                 what all runs share; other lines that begin with # are comments
+    # SETTINGS                 settings shared by all runs; other lines that begin with # are comments
     METHOD BATCH TAU RATE GAMMA SEED V1 V5 V10 T1 T5 T10 [GCL [SAMPLES]]
 
 V and T: R@1, R@5 and R@10 in percent, means of both directions, on validation and test pairs. GCL: the global loss at
-TAU over training pairs, nan if not measured. GAMMA 0: a method without one. SAMPLES: how many trained, 0 or nothing where
-all runs of the file have as many. Seed 0 tunes: the setting with the highest mean of V counts, and its runs with other
-seeds are the result. Without seed 0 the runs of a method and batch must have one setting.
+TAU over training pairs; nan if not measured. GAMMA 0: a method without gamma. SAMPLES: number of training images; 0 or absent
+if it is the same for all runs of the file. Runs with seed 0 are for tuning: the setting with the highest mean of V is chosen, and
+its runs with other seeds are the result. Without seed 0, all runs of a method and batch size must share one setting.
 """
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ QUICK = Grid((8, 32, 128), (0.1, 0.2), (0.6,))
 
 @dataclass(frozen=True)
 class Key:
-    """A setting and a seed of it."""
+    """A setting and one of its seeds."""
     method: str
     batch: int
     tau: float
@@ -124,12 +124,12 @@ class Cell:
 
 
 def mean(recalls: Recalls) -> float:
-    """A sixth of what the field calls rSum."""
+    """The mean of the six recalls: rSum / 6."""
     return sum(recalls) / len(recalls)
 
 
 class Cells(dict[Key, Cell]):
-    """Runs in the order in which they were made."""
+    """Runs in the order in which they finished."""
 
     def __init__(self, settings: str = ""):
         super().__init__()
@@ -170,7 +170,7 @@ class Cells(dict[Key, Cell]):
                 key.batch == batch and key.samples == samples and tau in (None, key.tau)]
 
     def tuned(self, method: str, batch: int, samples: int, tau: float | None = None) -> Key | None:
-        """The setting that is best on validation pairs, the first of equal ones; where no runs tune, the only one."""
+        """The best setting on validation pairs (the first if several are equal); without tuning runs, the only setting."""
         runs = self.tuning(method, batch, samples, tau)
         if not runs:
             given = {replace(key, seed=0) for key in self if key.method == method and key.batch == batch and
@@ -215,7 +215,7 @@ def _grid(options: Options) -> Grid:
     batches = _numbers(options, "batch", LARGEST)
     for size in batches:
         if size < 2 or LARGEST % size != 0:
-            raise UsageError(f"--batch {size:g} is not a divisor of {LARGEST} from 2 on")
+            raise UsageError(f"--batch {size:g} is not a divisor of {LARGEST} and at least 2")
     return Grid(tuple(map(int, batches)) or usual.batches, _numbers(options, "tau", 10) or usual.taus,
                 _numbers(options, "gamma", 1) or usual.gammas)
 
@@ -228,11 +228,11 @@ def _methods(options: Options) -> list[str]:
 
 
 def _sizes(options: Options) -> list[int | None]:
-    """Numbers of images to train with, ascending; None: all."""
+    """Numbers of training images, ascending; None: all."""
     sizes = _numbers(options, "train-images", heads.MAX_ROWS)
     for size in sizes:
         if size < LARGEST or size != int(size):
-            raise UsageError(f"--train-images {size:g} is not a whole number from {LARGEST} on")
+            raise UsageError(f"--train-images {size:g} is not an integer of at least {LARGEST}")
     return sorted(map(int, sizes)) or [None]
 
 
@@ -241,12 +241,12 @@ def check(options: Options) -> None:
     training = [row.name for row in heads.OPTIONS] + ["seed", "quick", *_GIVEN]
     for name in training if options.cells is not None else ():
         if name in options.given:
-            raise UsageError(f"--cells trains nothing: --{name} has no effect")
+            raise UsageError(f"--cells reads finished runs and trains nothing: --{name} has no effect")
     heads.check(options)
 
 
 def _describe(options: Options, f: Features) -> str:
-    """What all runs share, as the first line of their file has it."""
+    """The settings shared by all runs, as in the first line of their file."""
     values = {name: getattr(options, name.replace("-", "_")) for name in _GIVEN if name in options.given}
     given = "".join(f", --{name} {' '.join(v) if isinstance(v, list) else v}" for name, v in values.items())
     return (f"{'given features' if options.features else 'random pairs'}, {f.count} pairs for training and "
@@ -257,7 +257,7 @@ def _describe(options: Options, f: Features) -> str:
 
 
 def _take_over(options: Options, settings: str) -> tuple[Cells, str | None]:
-    """The runs of the folder, if it has any, and where to write them."""
+    """The runs already in the folder, if any, and the file for new ones."""
     if options.out is None:
         return Cells(settings), None
     path = os.path.join(options.out, "batch.cells")
@@ -265,7 +265,7 @@ def _take_over(options: Options, settings: str) -> tuple[Cells, str | None]:
         return Cells(settings), path
     cells = Cells.read(path)
     if cells.settings != settings:
-        raise UsageError(f"{path} is of other options; name another folder")
+        raise UsageError(f"{path} belongs to a study with other options; pass another folder")
     return cells, path
 
 
@@ -315,7 +315,7 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
 # ---- numbers ----
 
 def result_of(cells: Cells) -> dict[str, Any]:
-    """The JSON, and _tuning for the page: the test recall of the best setting at each temperature."""
+    """The JSON, and _tuning for the page: test recall of the best setting at each temperature."""
     batches, taus, counts = (sorted({getattr(key, name) for key in cells}) for name in ("batch", "tau", "samples"))
     rows = [row for name in METHODS for samples in counts for batch in batches if (row := _row(cells, name, batch, samples))]
     fit, tuning = [], []
@@ -333,7 +333,7 @@ def _seeds(cells: Cells, tuned: Key) -> Iterator[tuple[Key, Cell]]:
 
 
 def _row(cells: Cells, name: str, batch: int, samples: int) -> dict[str, Any] | None:
-    """None: there are no runs of its tuned setting."""
+    """None if there are no runs of its tuned setting."""
     tuned, clip = cells.tuned(name, batch, samples), cells.tuned("clip", batch, samples)
     runs = list(_seeds(cells, tuned)) if tuned else []
     if not tuned or not runs:
@@ -365,7 +365,7 @@ def table(result: dict[str, Any]) -> Table:
 
 
 def _lines(title: str, rows: list[dict[str, Any]], x: str, y: str, label: str, unit: str = "", note: str = "") -> dict[str, Any]:
-    """A line for each method, with a band of one standard error."""
+    """One line per method, with a band of one standard error."""
     lines = []
     for name, method in METHODS.items():
         own = [row for row in rows if row["method"] == name and row[y] is not None]

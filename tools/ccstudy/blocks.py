@@ -64,13 +64,13 @@ def check(options: Options) -> None:
         options.steps = options.steps if "steps" in given else 200
         options.repeats = options.repeats if "repeats" in given else 2
     if not options.captions and "topics" in given:
-        raise UsageError("--topics needs --captions, which they group")
+        raise UsageError("--topics requires --captions")
     if (options.captions or options.data is None) and "size" in given:
-        raise UsageError("--size is that of the images of --data DIR")
+        raise UsageError("--size applies only to the images of --data DIR")
     if options.captions and options.data is None:
-        raise UsageError("--captions needs --data DIR, whose captions they are")
+        raise UsageError("--captions requires --data DIR")
     if options.negatives >= options.blocks:
-        raise UsageError(f"--negatives {options.negatives}: of {options.blocks} blocks an anchor has at most "
+        raise UsageError(f"--negatives {options.negatives}: with {options.blocks} blocks an anchor has at most "
                          f"{options.blocks - 1} others")
     if options.data is not None:
         check_dataset(options.data)
@@ -92,7 +92,7 @@ def _parts(options: Options, seed: int) -> Parts:
 
 
 def run(options: Options, progress: Progress) -> dict[str, Any]:
-    """Every repeat has a seed, and without --data points, of its own."""
+    """Every repeat has its own seed, and without --data its own points."""
     kinds = {(method, b): _blocks(options, method, b) for method in METHODS for b in SIZES if method == "blocks" or b > 1}
     progress.total = options.steps * options.repeats * sum(o.blocks * (o.size + 1) for o in kinds.values())
     found: dict[tuple[str, int], list[dict[str, float]]] = {(method, b): [] for method in METHODS for b in SIZES}

@@ -1,5 +1,5 @@
-"""Labelled points as contrastive learning sees them in Arora et al. (ICML 2019, section 2): latent classes from which
-points are drawn, a part to train on, a part to test; and what the paper measures of a tower on them."""
+"""Labelled points in the setting of Arora et al. (ICML 2019, section 2): latent classes from which points are sampled, a training
+and a test part; and the paper's measures of a tower on them."""
 from __future__ import annotations
 
 import re
@@ -19,7 +19,7 @@ _ONE_IN = 4  # samples of a dataset are to test
 
 @dataclass
 class Points:
-    """Rows in the order of their labels; class c has rows first[c] to first[c + 1] - 1."""
+    """Rows sorted by label; class c has rows first[c] to first[c + 1] - 1."""
     rows: np.ndarray  # float32 (count, dim)
     labels: np.ndarray  # (count)
 
@@ -40,13 +40,13 @@ class Parts:
 # ---- points
 
 def draw(seed: int) -> Parts:
-    """The mixture: 50 points of each class to train on and 100 to test."""
+    """Samples the mixture: 50 training and 100 test points per class."""
     train, train_labels, test, test_labels = mixture(seed, 50, 100)
     return Parts(Points(train, train_labels), Points(test, test_labels))
 
 
 def _divide(rows: np.ndarray, labels: np.ndarray, is_test: np.ndarray) -> Parts:
-    """Each part sorted by label. UsageError: a class with too few points in a part."""
+    """Splits into parts, each sorted by label. UsageError: a class has too few points in a part."""
     counts = np.array([np.bincount(labels[part], minlength=labels.max() + 1) for part in (~is_test, is_test)])
     few = np.flatnonzero(counts.min(0) < LEAST)
     if len(few) > 0:
@@ -60,13 +60,13 @@ def _divide(rows: np.ndarray, labels: np.ndarray, is_test: np.ndarray) -> Parts:
 
 
 def read_images(directory: str, size: int) -> Parts:
-    """Images of a dataset with labels: pixels in [-1, 1], every fourth image of a class to test."""
+    """Images of a labelled dataset: pixels in [-1, 1]; every fourth image of a class is for testing."""
     loader = ccstream.DataLoader(directory, 64, size, "eval-crop", shuffle=False, drop_last=False, captions=False,
                                  max_corrupt=0)
     batches = [(np.array(b["image"]), np.array(b["label"])) for b in loader]
     images, labels = (np.concatenate(x) for x in zip(*batches))
     if labels.min() < 0:
-        raise UsageError(f"{directory} has images without labels; ccpack gives them to class folders and "
+        raise UsageError(f"{directory} has images without labels; pack class folders or "
                                   "CIFAR files")
     if not 1 <= labels.max() < 4096:
         raise UsageError(f"{directory} has {labels.max() + 1} classes, not 2 to 4096")
@@ -84,11 +84,10 @@ def _words(text: str) -> list[str]:
 
 
 def read_captions(directory: str, topics: str, least: int = LEAST) -> Parts:
-    """Captions of a dataset, grouped by topic: a caption belongs to the topic whose word, or its plural in s, it has,
-    if there is exactly one such topic; topics with fewer than `least` captions in a part are left out. A point has a
-    number for every other word that five captions have or more (at most 4,096 of them, the commonest): ln(captions /
-    those with the word) if the caption has it, else 0; all scaled to the length sqrt(dim). Captions of every fourth
-    sample are to test."""
+    """Captions of a dataset, grouped by topic. A caption belongs to a topic if it contains its word, or the plural in s, and no
+    other topic's. Topics with fewer than `least` captions in a part are omitted. A point has one number for every other word
+    that occurs in at least five captions (the 4,096 most frequent): ln(captions / captions with the word) if the caption
+    contains it, else 0; then it is scaled to the length sqrt(dim). Captions of every fourth sample are for testing."""
     names = _words(topics)
     if not 2 <= len(names) <= 256:
         raise UsageError(f"--topics: expected 2 to 256 words, found {len(names)}")
@@ -138,7 +137,8 @@ def class_means(x: np.ndarray, points: Points) -> np.ndarray:
 
 
 def classify(x: np.ndarray, labels: np.ndarray, means: np.ndarray) -> tuple[float, float, float]:
-    """AVG-2 (two classes at a time, exactly), top-1 and top-10 of the mean classifier in percent. A tie counts as lost."""
+    """AVG-2 (exact mean over pairs of classes), top-1 and top-10 accuracy of the mean classifier, in percent. Ties count as
+    errors."""
     scores = x @ means.T
     ranks = (scores >= scores[np.arange(len(x)), labels][:, None]).sum(1) - 1
     return float(100 * (1 - ranks.mean() / (len(means) - 1))), float(100 * (ranks == 0).mean()), float(100 * (ranks < 10).mean())
@@ -152,9 +152,9 @@ def mean_loss(x: np.ndarray, labels: np.ndarray, means: np.ndarray) -> float:
 
 
 def measure(tower: Tower, parts: Parts, seed: int) -> dict[str, float]:
-    """On the test points: avg2, top1 and top10 of the mean classifier, with the means of all training points, avg2_5, top1_5 and
-    top10_5 with those of 5 of every class (mu-5), over 10 draws; its loss on two classes, mean_loss, with the means of
-    the test points; and the block losses with one negative, loss_B."""
+    """Measures on the test points. avg2, top1, top10: the mean classifier, with the means of all training points; avg2_5,
+    top1_5, top10_5: with the means of 5 points per class (mu-5), averaged over 10 draws; mean_loss: its loss on two classes,
+    with the means of the test points; loss_B: the block losses with one negative."""
     train, test = parts.train, parts.test
     x, learned = tower.embed(test.rows), tower.embed(train.rows)
     out = dict(zip(("avg2", "top1", "top10"), classify(x, test.labels, class_means(learned, train))))

@@ -18,7 +18,7 @@ def images(items: list[Item], layout: str = "cards", title: str = "") -> Item:
 
 
 class Cards:
-    """Makes cards. room: bytes of the page that their images may have."""
+    """Builds cards. room: bytes of the page that are left for their images."""
 
     def __init__(self, room: int = 512 << 20, characters: int = CAPTION_CHARACTERS):
         self.room, self.characters = room, characters
@@ -37,6 +37,6 @@ class Cards:
 
 
 def caption_of(sample: dict[str, Any], k: int) -> str:
-    """Caption k, or the first where there are not so many."""
+    """Caption k, or the first one if there are fewer."""
     captions = sample["captions"]
     return captions[k if k < len(captions) else 0] if captions else ""

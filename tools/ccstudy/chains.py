@@ -1,12 +1,11 @@
-"""Whether the chains of EMC2 (Yau et al., ICML 2024) sample the negatives of the global loss, and the negative cache
-with which they are compared. Features stay fixed, so the gradient that a step should have on average is known:
+"""Whether the chains of EMC2 (Yau et al., ICML 2024), and the negative cache it is compared with, sample the negatives of the
+global loss. Features are fixed, so the gradient that a step must have on average is known:
 
   E[G_ij] = share (p_ij - [i = j]),  p_ij = exp(S_ij / tau) / sum over k != i of exp(S_ik / tau)
 
-Batches are those of epochs, each a permutation of all samples, as the loader makes them. Pairs have a text feature near
-that of the image. Two views have one feature for both and for the image un-augmented: only then the negatives of a
-chain that was encoded again are known exactly. The cache's features are never out of date here, so its error is that of
-drawing alone.
+Batches come from epochs, each a permutation of all samples, as in the loader. With pairs, a text feature is near its image's
+feature. With two views, both views and the un-augmented image share one feature: only then are the negatives of a re-encoded
+chain known exactly. The cached features are never out of date here, so the cache's only error is sampling error.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ def check(options: Options) -> None:
 
 
 class Run:
-    """One method on pairs, with the anchors of one side (0: images), or on two views. Of pairs, emc2's chains of the
-    other side are held on a sample of overwhelming similarity outside the batch, so that the gradient is that of this
-    side alone; of negcache the other side's anchors have no negative."""
+    """One method, on pairs with the anchors of one side (0: images), or on two views. On pairs, emc2's chains of the other side
+    are held at an off-batch sample of overwhelming similarity, so that the gradient is that of this side only; with negcache
+    the other side's anchors have no negative."""
 
     def __init__(self, method: str, views: bool, side: int, options: Options):
         self.method, self.views, self.side, self.options = method, views, side, options
@@ -80,11 +79,11 @@ class Run:
 
     @property
     def columns(self) -> bool:
-        """Anchors are the columns of the loss's matrix."""
+        """Whether the anchors are the columns of the loss's matrix."""
         return not self.views and self.side == 1
 
     def _orders(self, first: int, count: int) -> np.ndarray:
-        """ids (count, B) of steps from `first` on."""
+        """ids (count, B) of the steps from `first` on."""
         n, b = self.options.samples, self.options.batch
         per_epoch = n // b
         epochs = range(first // per_epoch, (first + count - 1) // per_epoch + 1)
@@ -92,12 +91,12 @@ class Run:
         return np.concatenate(orders).reshape(-1, b)[first % per_epoch:][:count]
 
     def _draw(self, anchors: np.ndarray) -> np.ndarray:
-        """A negative for every anchor, from the softmax over the features of all samples."""
+        """Samples one negative per anchor from the softmax over the features of all samples."""
         u = self.rng.random(anchors.shape)[..., None]
         return np.minimum((self.p.cumsum(1)[anchors] < u).sum(-1), self.options.samples - 1).astype(np.uint64)
 
     def advance(self, first: int, count: int) -> None:
-        """Steps `first` to `first + count - 1`. What can be computed for all of them at once is."""
+        """Runs steps `first` to `first + count - 1`. Whatever can be computed for all of them at once, is."""
         n, b = self.options.samples, self.options.batch
         ids = self._orders(first, count)
         rows = np.tile(ids, 2) if self.views else ids
@@ -131,7 +130,7 @@ class Run:
             self._count(side, ids[thin], (carried[:, row] if self.method == "negcache" else states)[thin])
 
     def _add(self, side: int, ids: np.ndarray, gradients: np.ndarray, carried: np.ndarray, far: np.ndarray) -> None:
-        """Adds the weights of steps: gradients over (0.5 / (B tau)), anchor by anchor."""
+        """Adds the weights of steps, that is gradients over (0.5 / (B tau)), per anchor."""
         n, b = self.options.samples, self.options.batch
         unit = 2.0 * b * self.options.tau
         of_anchors = gradients[:, side * b:(side + 1) * b]
@@ -148,16 +147,16 @@ class Run:
             self.visits += np.bincount(ids.ravel(), minlength=n)
 
     def _count(self, side: int, anchors: np.ndarray, states: np.ndarray) -> None:
-        """The place of a state in the distribution of its anchor's contrasts by id is uniform in [0, 1) if the state is
-        drawn from it."""
+        """Counts the quantile of each state in its anchor's distribution over candidates, in id order. It is uniform in [0, 1)
+        if the state is sampled from that distribution."""
         has = states < self.options.samples
         where = anchors[has], states[has].astype(np.int64)
         at = self.p.cumsum(1)[where] - self.p[where] * self.places.random(len(where[0]))
         self.bins[side] += np.bincount(np.clip((at * _BINS).astype(int), 0, _BINS - 1), minlength=_BINS)
 
     def result(self, side: int) -> dict[str, float]:
-        """mass: of the negatives' weights of an anchor, on average; exact: 1. error: |mean G - E[G]| / |E[G]|,
-        Frobenius. chi_square: of the chains' states, or of what is drawn, against p, 9 degrees of freedom."""
+        """mass: mean sum of an anchor's negative weights; exact: 1. error: |mean G - E[G]| / |E[G]|, Frobenius norm.
+        chi_square: of the chains' states, or of the sampled negatives, against p, with 9 degrees of freedom."""
         got = self.mean[side] / np.maximum(self.visits, 1)[:, None]
         want = self.p - np.eye(len(got))
         expected = self.bins[side].sum() / _BINS
@@ -170,14 +169,14 @@ class Run:
 
 
 def kernel(scores: np.ndarray) -> np.ndarray:
-    """The transition matrix of one proposal, drawn uniformly from all contrasts (n), with these scores beta S."""
+    """The transition matrix of one proposal, uniform over all candidates (n), with these scores beta S."""
     n = len(scores)
     move = np.minimum(1.0, np.exp(scores[None, :] - scores[:, None])) / n
     return move + np.diag(1.0 - move.sum(1))
 
 
 def proposals(scores: np.ndarray, within: float) -> int:
-    """The fewest proposals after which a chain is within this total variation of the softmax, from wherever it starts."""
+    """The smallest number of proposals after which a chain, from any start, is within this total variation of the softmax."""
     p = np.exp(scores - scores.max())
     p /= p.sum()
 
@@ -196,8 +195,9 @@ def proposals(scores: np.ndarray, within: float) -> int:
 
 
 def _mixing(options: Options) -> list[dict[str, Any]]:
-    """Of images as anchors, over beta = 1 / tau: the mean over anchors of the proposals that mix their chains, and for each B the
-    steps that this takes and those of eq. (13) with c = 1: the chains of all n anchors, B of which get R = B - 1 proposals in a step."""
+    """With images as anchors, over beta = 1 / tau: the mean over anchors of the proposals until their chains mix, and per B the
+    steps that this takes and those of eq. (13) with c = 1: of the chains of all n anchors, B get R = B - 1 proposals per
+    step."""
     n, rng = options.samples, np.random.default_rng((options.seed, options.samples))
     images = _unit(rng.standard_normal((n, _DIM)))
     s = images @ _unit(2.0 * images + rng.standard_normal((n, _DIM)) / _DIM**0.5).T
@@ -216,7 +216,7 @@ def _unit(x: np.ndarray) -> np.ndarray:
 
 
 def measure(run: Run, lengths: list[int], progress: Progress) -> list[list[dict[str, float]]]:
-    """The results of each side after these numbers of steps. A shorter run is the beginning of a longer one."""
+    """The results of each side after these numbers of steps. A shorter run is a prefix of a longer one."""
     n, b = run.options.samples, run.options.batch
     chunk = min(1000, max(1, 4_000_000 // max(4 * b * b, n * b)))
     out: list[list[dict[str, float]]] = [[] for _ in range(run.sides)]

@@ -1,8 +1,8 @@
-"""What a trained model loses where training begins again without the optimiser's moments and without u, and what computing them
-first, with frozen weights, returns (TuneCLIP, 2026; `ccstream-train --init RUN --recover-state EPOCHS`).
+"""What a trained model loses if training restarts without the optimiser's moments and without u, and how much is recovered by
+first computing them with frozen weights (TuneCLIP, 2026; `ccstream-train --init RUN --recover-state EPOCHS`).
 
     first half of the pairs  --CLIP, large batch-->  trained heads
-    second half              --frozen epochs: moments, u-->  --the loss, small batch-->  recall, epoch by epoch
+    second half              --frozen epochs: moments, u-->  --the loss, small batch-->  recall per epoch
 """
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ POINTS = 16  # of a curve, in each epoch
 
 @dataclass
 class _Run:
-    """Heads of all seeds, which a loss tunes in lockstep."""
+    """Heads of all seeds, tuned by one loss in lockstep."""
 
     f: Features
     heads: Heads
@@ -53,7 +53,7 @@ class _Run:
     step: int = 0
 
     def epoch(self, number: int, rates: Any) -> Any:
-        """One epoch; `rates`: the learning rate of each step. Yields after every step."""
+        """Runs one epoch; `rates`: the learning rate of each step. Yields after every step."""
         order = np.array([heads._Pairs(self.f, s).epoch(number) for s in self.settings]).transpose(1, 0, 2)  # (3, R, N)
         for place, rate in enumerate(rates):
             ids, images, texts = order[:, :, place * self.batch:(place + 1) * self.batch]
@@ -67,7 +67,7 @@ class _Run:
             yield place
 
     def recall(self) -> Any:
-        """(R): of the test images."""
+        """(R): recall on the test images."""
         first, part = self.f.first_text, self.f.test
         rows = np.concatenate([np.arange(first[i], first[i + 1]) for i in part])
         owners = np.repeat(np.arange(len(part)), first[part + 1] - first[part])
@@ -95,7 +95,7 @@ def _begin(f: Features, options: Options, name: str, batch: int, values: Any) ->
 
 
 def _tune(f: Features, options: Options, values: Any, name: str, start: str, advance: Any) -> tuple[list[float], Any]:
-    """Epochs of tuning done, and the recall of each run then, (1 + points, R)."""
+    """Completed epochs of tuning, and the recall of each run at these points, (1 + points, R)."""
     run = _begin(f, options, name, options.batch, values)
     steps = f.count // options.batch
     for epoch in range(options.recover if start != "nothing" else 0):

@@ -1,4 +1,4 @@
-"""The command line of a study: an option table parsed as the C programs parse theirs, and --help."""
+"""The command line of a study: option tables parsed by the same rules as in the C programs, and --help."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _value(row: Option, text: str) -> Any:
     except ValueError:
         pass
     if number is None or not math.isfinite(number):
-        noun = "a whole number" if row.kind is int else "a number"
+        noun = "an integer" if row.kind is int else "a number"
         raise UsageError(f"--{row.name} requires {noun}{' or ' + row.word if row.word else ''}, not '{text}'")
     if row.least is not None and number < row.least:
         raise UsageError(f"--{row.name} must be at least {row.least}, not {text}")
@@ -65,7 +65,7 @@ def parse(study: ModuleType, program: str, words: list[str]) -> Options:
             options.arguments += words
             break
         if word == "":
-            raise UsageError("an argument is an empty text")
+            raise UsageError("an argument is empty")
         if word == "-" or not word.startswith("-"):
             options.arguments.append(word)
         elif word.startswith("--"):
@@ -134,7 +134,7 @@ def _take(rows: list[Option], options: Options, row: Option, glued: str | None, 
             raise UsageError(f"--{row.name} requires a value: {row.metavar}; the option '{rest[0]}' follows it")
     text = glued if glued is not None else rest.pop(0)
     if text == "":
-        raise UsageError(f"--{row.name} requires a value, not an empty text: {row.metavar}")
+        raise UsageError(f"--{row.name} requires a value, not an empty one: {row.metavar}")
     if row.kind is list:
         getattr(options, _member(row)).append(text)
     else:
@@ -149,7 +149,7 @@ def usage_of(study: ModuleType) -> list[str]:
 
 
 def _facts(row: Option) -> str:
-    """ [256..4096, default 512] or nothing."""
+    """"[256..4096, default 512]", or nothing."""
     facts = ""
     least, most = (f"{v:,}" if v is not None and v >= 10000 else f"{v}" for v in (row.least, row.most))
     if row.choices:
@@ -178,7 +178,7 @@ def _entry(left: str, right: str, column: int) -> str:
 
 
 def _command(text: str) -> str:
-    """A command line, broken at spaces with a backslash so that it can be copied whole."""
+    """A command line, broken at spaces with backslashes so that it can be copied as a whole."""
     return " \\\n      ".join(textwrap.wrap(text, _WIDTH - 10, initial_indent="  ", break_long_words=False,
                                             break_on_hyphens=False))
 

@@ -1,6 +1,6 @@
-"""The pages of `ccdump show`, `stats`, `popularity` and `why`, and of `ccstream-eval retrieval`. With --html these end by becoming
-`ccstream-report -`, which has on stdin one JSON object: "command", "out" (the page), numbers as --json has them, and the
-samples to show as lines of `ccdump cat --thumbnail`."""
+"""The pages of `ccdump show`, `stats`, `popularity` and `why`, and of `ccstream-eval retrieval`. With --html these programs
+finally exec `ccstream-report -`, which reads one JSON object from stdin: "command", "out" (the page), the numbers as in --json,
+and the samples to show as lines of `ccdump cat --thumbnail`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _FOUND = 6  # of what a query finds
 
 
 def _whole(text: str) -> int | float:
-    """Metadata may have numbers of any length."""
+    """An integer of metadata, which may be too long for int()."""
     return int(text) if len(text) < 20 else float(text)
 
 
 def _bytes(count: float) -> str:
-    """As tools/cli has it."""
+    """A size formatted as in tools/cli."""
     units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
     while count >= 1023.95 and len(units) > 1:
         count /= 1024
@@ -62,7 +62,7 @@ _TEXT_CHARACTERS = 4000
 
 
 def _metadata(meta: Any) -> list[Item]:
-    """What is no JSON object is shown as it is."""
+    """Fields of a JSON object; any other text unchanged."""
     if meta is None:
         return []
     if not isinstance(meta, dict):
@@ -98,7 +98,7 @@ def _number(measure: str, value: float) -> str:
 
 
 def _bin(measure: str, low: float, end: float) -> str:
-    """"200 - 249": of whole numbers the last one in the bin; a bin of one number is named by it."""
+    """"200 - 249": for integers the last value in the bin; a bin with one value is labelled by it."""
     first, last = _number(measure, low), _number(measure, end if measure == "aspect" else end - 1)
     return first if first == last else f"{first} - {last}"
 
@@ -138,7 +138,7 @@ def _stats_summary(data: dict[str, Any]) -> Table:
 
 
 def _words(caption: str) -> int:
-    """As ccdump counts them."""
+    """Number of words, counted as in ccdump."""
     return len([word for word in re.split("[ \t-\r]+", caption) if word])
 
 
@@ -169,7 +169,7 @@ def _run_summary(data: dict[str, Any], dataset: str) -> Table:
 
 
 def _last_retrieval(data: dict[str, Any]) -> list[Item]:
-    """What RUN/metrics.jsonl has of the last evaluation up to the checkpoint RUN/checkpoints/FILE."""
+    """The last evaluation in RUN/metrics.jsonl up to the checkpoint RUN/checkpoints/FILE."""
     last = None
     try:
         with open(Path(os.path.realpath(data["checkpoint"])).parent.parent / "metrics.jsonl", "rb") as file:
@@ -245,7 +245,7 @@ def _why(data: dict[str, Any]) -> tuple[str, Table, list[Section]]:
 
 
 def found_line(known: dict[int, dict[str, Any]], query: Any, found: Any, caption: bool) -> dict[str, str]:
-    """What a query has found: marked, with its score; of captions the text, of images the id."""
+    """One retrieved result, marked as correct or not, with its score: the text of a caption, the id of an image."""
     text = (" " + caption_of(known[found["id"]], found.get("caption", 0))[:CAPTION_CHARACTERS] if caption
             else f", id {found['id']}")
     return {"mark": "right" if query["id"] == found["id"] else "wrong", "text": f"{found['score']:.3f}{text}"}

@@ -71,12 +71,12 @@ _NOTHING = 1e-5  # embeddings are f32: what is left of a vector of length 1 belo
 
 
 def lines(path: str) -> list[str]:
-    """Without white space at the ends, empty lines, and those that begin with #."""
+    """Lines without leading and trailing white space, empty lines, and lines that begin with #."""
     if not Path(path).exists():
         raise NotFoundError(f"{path}: no such file")
     out = [line for line in map(str.strip, suite_folder.read_text(Path(path)).split("\n")) if line and not line.startswith("#")]
     if not out:
-        raise DataError(f"{path}: holds no line of text")
+        raise DataError(f"{path}: contains no line of text")
     return out
 
 
@@ -85,7 +85,7 @@ def read_pairs(path: str) -> list[tuple[str, str]]:
     for line in lines(path):
         prompts = [p for p in line.split("\t") if p]
         if len(prompts) < 2:
-            raise UsageError(f"{path}: '{line[:80]}' is only one prompt; a pair is two with a tab between them")
+            raise UsageError(f"{path}: '{line[:80]}' is a single prompt; a pair is two prompts separated by a tab")
         out += itertools.combinations(prompts, 2)
     if len(out) > 4096:
         raise UsageError(f"{path}: {len(out)} pairs, more than 4096")
@@ -93,7 +93,7 @@ def read_pairs(path: str) -> list[tuple[str, str]]:
 
 
 def project(vectors: Any, spurious: Any, pairs: Any, weight: float) -> Any:
-    """vectors (N, D), spurious (A, D), differences of pairs (S, D). A row of which nothing is left is not finite."""
+    """vectors (N, D), spurious (A, D), differences of pairs (S, D). A row that is projected to 0 becomes non-finite."""
     v = np.asarray(vectors, np.float64)
     before = np.linalg.norm(v, axis=1)
     if len(pairs) and weight > 0:  # (I + c Z Z^T)^-1 = I - Z (I/c + Z^T Z)^-1 Z^T
@@ -111,11 +111,11 @@ def project(vectors: Any, spurious: Any, pairs: Any, weight: float) -> Any:
 
 def check(options: Options) -> None:
     if options.data is None:
-        raise UsageError("--data names the dataset, whose classes have groups")
+        raise UsageError("pass --data DATASET, with groups in its classes")
     if options.spurious is None and options.pairs is None:
-        raise UsageError("--spurious FILE, --pairs FILE or both are required")
+        raise UsageError("pass --spurious FILE, --pairs FILE or both")
     if options.queries is None and "top" in options.given:
-        raise UsageError("--top has no effect without --queries")
+        raise UsageError("--top requires --queries")
 
 
 def _names(options: Options, classes: list[str]) -> list[str]:
@@ -139,7 +139,7 @@ def _classes(words: list[str]) -> list[str]:
 
 
 def _is_open_clip(path: Path) -> bool:
-    """A model whose images are cropped as open_clip does: of another program, or a checkpoint that says so."""
+    """Whether images are cropped as in open_clip: a model of another program, or a checkpoint that records it."""
     if path.is_dir() and not (path / "last").exists():
         return True
     try:
@@ -187,7 +187,7 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
     after = project(before, *removed)
     empty = np.flatnonzero(~np.isfinite(after).all(1))
     if len(empty):
-        raise UsageError(f"the spurious prompts leave nothing of '{classes[empty[0]][:80]}'; use fewer")
+        raise UsageError(f"removing the spurious directions leaves nothing of '{classes[empty[0]][:80]}'; use fewer")
     own = np.array([classes.index(f.partition("@")[0]) for f in folders])
     kept = (labels >= 0) & (labels < len(folders))
     if not kept.any():
@@ -219,13 +219,13 @@ def _skews(images: Any, attributes: list[str], labels: Any, vectors: Any, remove
     skews = {side: max_skew(images, groups, v, top) for side, v in sides.items()}
     left = np.isfinite(skews["debiased"])
     if not left.all():
-        raise UsageError(f"the spurious prompts leave nothing of '{queries[int(np.argmin(left))][:80]}'; use fewer")
+        raise UsageError(f"removing the spurious directions leaves nothing of '{queries[int(np.argmin(left))][:80]}'; use fewer")
     return {"top": min(top, len(images)), **{side: float(s.mean()) for side, s in skews.items()},
             "queries": [{"text": q, **{side: float(s[i]) for side, s in skews.items()}} for i, q in enumerate(queries)]}
 
 
 def max_skew(images: Any, groups: Any, vectors: Any, top: int) -> Any:
-    """Of every text (N, D): MaxSkew@top over images (M, D), whose groups are numbers from 0. Of equally similar images the
+    """MaxSkew@top of each text (N, D) over images (M, D), whose groups are numbered from 0. Of equally similar images the
     earlier one is retrieved. NaN for a text that is not finite."""
     out = np.full(len(vectors), np.nan)
     count = int(groups.max()) + 1
@@ -236,7 +236,7 @@ def max_skew(images: Any, groups: Any, vectors: Any, top: int) -> Any:
 
 
 def ranks_without_ties(images: Any, vectors: Any, labels: Any) -> Any:
-    """Whether the right class has the highest score alone: as ccstream-eval zeroshot counts."""
+    """Whether the correct class has the strictly highest score, as ccstream-eval zeroshot counts."""
     right = []
     for part, scores in suite_metrics._blocks(images, vectors):
         own = np.take_along_axis(scores, labels[part][:, None], 1)

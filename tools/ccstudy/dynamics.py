@@ -1,11 +1,11 @@
-"""How the numbers that a run keeps of every sample move, for `ccstream-report`: quantiles over checkpoints, which samples moved
-most between two of them, and how well zeta agrees with the minimiser of NUCLR's eq. (8) on a probe set.
+"""How a run's per-sample state changes, for `ccstream-report`: quantiles over checkpoints, the samples that moved most between
+two of them, and how well zeta agrees with the minimiser of NUCLR's eq. (8) on a probe set.
 
     RUN/metrics.jsonl                   histograms at every checkpoint --> quantiles
-    RUN/checkpoints/step-N.safetensors  columns by sample id --> who moved, and zeta of the probe's pairs
+    RUN/checkpoints/step-N.safetensors  columns by sample id --> samples that moved, and zeta of the probe's pairs
     datasets of RUN --> `ccpack subset`, `ccstream-eval embed` --> similarities --> minimiser --> RUN/probe.jsonl
 
-A run may be a stranger's: a checkpoint that is not one is skipped. Only the probe needs NumPy.
+Runs are untrusted: a file that is not a checkpoint is skipped. Only the probe needs NumPy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MIN_PROBE = 16
 
 
 def quantiles(h: Histogram, shares: Iterable[float]) -> list[float]:
-    """Within bins values are taken as spread evenly."""
+    """Quantiles of a histogram; values are assumed uniform within each bin."""
     total = math.fsum(h.shares)
     out = []
     for share in shares:
@@ -58,7 +58,7 @@ def quantiles(h: Histogram, shares: Iterable[float]) -> list[float]:
 
 
 class Columns:
-    """The columns of one checkpoint. Raises ValueError or OSError where the file is none."""
+    """The columns of one checkpoint. Raises ValueError or OSError if the file is not one."""
 
     def __init__(self, path: Path):
         if not path.is_file():
@@ -88,7 +88,7 @@ class Columns:
         self._file.close()
 
     def state(self) -> str:
-        """By which a checkpoint is recognised that another one of its step has replaced."""
+        """Identifies the file, to detect that a checkpoint was replaced by another one of the same step."""
         return hashlib.blake2b(self.read("state.text.zeta").tobytes(), digest_size=8).hexdigest()
 
     def tau(self) -> float:
@@ -99,7 +99,7 @@ class Columns:
         return isinstance(self._tensors.get(name), dict)
 
     def read(self, name: str) -> array[Any]:
-        """A tensor of numbers; empty: there is none."""
+        """A tensor of numbers; empty if there is none."""
         t = self._tensors.get(name)
         if not isinstance(t, dict):
             return array("f")
@@ -114,7 +114,7 @@ class Columns:
         return out
 
     def owners(self, side: str) -> list[int] | None:
-        """Of columns by caption: where the entries of each id begin, and their number at the end. None: one entry for each id."""
+        """For columns by caption: the first entry of each id, then the number of entries. None: one entry per id."""
         return list(itertools.accumulate(self.read("captions"), initial=0)) if side == "text" and self.has("captions") else None
 
     def offsets(self) -> list[int]:
@@ -124,7 +124,7 @@ class Columns:
 
 
 def checkpoints(run: str) -> list[Path]:
-    """Those that the run keeps, by step."""
+    """The run's checkpoints, by step."""
     try:
         names = os.listdir(os.path.join(run, "checkpoints"))
     except OSError:
@@ -160,7 +160,7 @@ class Moves:
 
 
 def _owner(entry: int, owners: list[int] | None, offsets: list[int]) -> tuple[int, int, int]:
-    """Dataset, id in it, caption."""
+    """(dataset, id in it, caption)."""
     sample, caption = entry, 0
     if owners is not None:
         low, high = 0, len(owners) - 1  # owners[low] <= entry < owners[high]
@@ -182,7 +182,7 @@ def _largest(before: Columns, after: Columns, name: str, count: int) -> list[Mov
 
 
 def moves(run: str, names: list[str], count: int) -> Moves | None:
-    """Between the oldest and the newest checkpoint that the run keeps. None: there is one at most, or nothing moved."""
+    """The samples that moved between the run's oldest and newest checkpoint. None: at most one checkpoint, or nothing moved."""
     kept = [c for path in checkpoints(run) if (c := _opened(path)) is not None]
     try:
         if len(kept) < 2:
@@ -200,7 +200,7 @@ def moves(run: str, names: list[str], count: int) -> Moves | None:
 
 
 def probed(run: str, pairs: int | None = None) -> list[dict[str, Any]]:
-    """The lines of RUN/probe.jsonl, by step; of one step the last. pairs: those with as many alone."""
+    """The lines of RUN/probe.jsonl by step; of a repeated step the last one. pairs: only lines with this number of pairs."""
     try:
         text = (Path(run) / "probe.jsonl").read_bytes()[:1 << 26]
     except OSError:
@@ -214,7 +214,7 @@ def probed(run: str, pairs: int | None = None) -> list[dict[str, Any]]:
 
 
 def _choose(c: Columns, pairs: int) -> list[int]:
-    """Ids of samples whose zeta has moved on both sides, in one order of ids, so that checkpoints share them."""
+    """Ids of samples whose zeta has moved on both sides, in a fixed order of ids, so that checkpoints share them."""
     owners = c.owners("text")
     image, text = (c.read(f"state.{side}.zeta_momentum") for side in SIDES)
     out = []
@@ -235,9 +235,9 @@ def _call(words: list[str]) -> None:
 
 
 def _embeddings(path: Path, place: str, ids: list[int]) -> tuple[list[int], Any, Any]:
-    """Ids, images and first captions (n, d) of those samples of a dataset that have a caption."""
+    """Ids, images and first captions (n, d) of the samples of a dataset that have a caption."""
     if not os.path.isdir(place):
-        raise StudyError(f"{place} is not a folder: a probe reads local datasets alone")
+        raise StudyError(f"{place} is not a folder: probes read local datasets only")
     with tempfile.TemporaryDirectory(prefix="ccstream-probe.") as folder:
         names = os.path.join(folder, "ids")
         Path(names).write_text("".join(f"{id_}\n" for id_ in ids), "ascii")
@@ -249,7 +249,7 @@ def _embeddings(path: Path, place: str, ids: list[int]) -> tuple[list[int], Any,
 
 
 def _agreement(kernel: Any, zeta: Any, tau: float) -> dict[str, float]:
-    """kernel: rows anchors, columns what zeta belongs to."""
+    """kernel: rows are anchors, columns the candidates that zeta belongs to."""
     q, gap = popularity.approach(kernel, _PROBE_ITERATIONS, _PROBE_GAP)
     exact = tau * np.log(q)
     share = kernel / q
@@ -260,7 +260,7 @@ def _agreement(kernel: Any, zeta: Any, tau: float) -> dict[str, float]:
 
 
 def measure(path: Path, places: list[str], pairs: int) -> dict[str, Any] | None:
-    """A line of probe.jsonl. None: zeta of too few samples has moved yet, or there is none."""
+    """A line of probe.jsonl. None: zeta has moved for too few samples so far, or there is no zeta."""
     with Columns(path) as c:
         if not all(c.has(f"state.{side}.zeta_momentum") for side in SIDES):
             return None
@@ -286,7 +286,7 @@ def measure(path: Path, places: list[str], pairs: int) -> dict[str, Any] | None:
 
 
 def probe(run: RunLog, places: list[str], pairs: int) -> list[str]:
-    """Adds a line to RUN/probe.jsonl for every checkpoint that has none. Returns what went wrong."""
+    """Adds a line to RUN/probe.jsonl for every checkpoint without one. Returns error messages."""
     known = {line["step"]: line["state"] for line in probed(run.path, pairs)}
     try:
         for path in checkpoints(run.path):

@@ -71,7 +71,7 @@ _GRIDS = {("linear", "sgd"): [0.001, 0.003, 0.01], ("linear", "adam"): [0.0001, 
 
 def _rates(o: Options) -> list[float]:
     if len(o.lr) > MAX_RATES:
-        raise UsageError(f"--lr: at most {MAX_RATES} step sizes")
+        raise UsageError(f"--lr: at most {MAX_RATES} learning rates")
     out = []
     for text in o.lr:
         try:
@@ -102,7 +102,7 @@ def check(o: Options) -> None:
     if o.samples % 2 or 2 * o.batch > o.samples:
         raise UsageError(f"--samples {o.samples} must be an even number, and at least twice --batch {o.batch}")
     if o.resume and o.out is None:
-        raise UsageError("--resume needs --out, the folder of the study")
+        raise UsageError("--resume requires --out, the folder of the study")
     o.rates = _rates(o)
     if o.data is not None:
         check_dataset(o.data)
@@ -115,7 +115,7 @@ def _methods(o: Options) -> tuple[Method, ...]:
 
 
 def settings(o: Options) -> str:
-    """What the numbers depend on, but for the dataset's pixels."""
+    """Everything that the numbers depend on, except the dataset's pixels."""
     return (f"{o.data or 'generated'} n={o.samples} px={o.image_size} batch={o.batch} tau={o.tau:g} model={o.model} "
             f"norm={o.norm} steps={o.steps} optimizer={o.optimizer} schedule={o.schedule} seed={o.seed}"
             f"{' burn-in' if o.burn_in else ''}{' quick' if o.quick else ''} lr {' '.join(f'{rate:g}' for rate in o.rates)}")
@@ -134,7 +134,7 @@ def _write_part(o: Options, runs: list[dict[str, Any]]) -> None:
 
 
 def _read_part(o: Options) -> list[dict[str, Any]]:
-    """Of whole methods; none if the study was interrupted before the first."""
+    """The finished methods of an interrupted study; none if it was interrupted before the first."""
     path = _part(o)
     if not o.resume or not path or not os.path.exists(path):
         return []
@@ -143,9 +143,9 @@ def _read_part(o: Options) -> list[dict[str, Any]]:
             found = json.load(file)
             runs, theirs = list(found["runs"]), str(found["settings"])
         except (ValueError, KeyError, TypeError):
-            raise DataError(f"{path}: not what an interrupted study leaves") from None
+            raise DataError(f"{path}: not a file of an interrupted study") from None
     if theirs != settings(o):
-        raise UsageError(f"--resume: {path} is of a study with other options: {theirs}")
+        raise UsageError(f"--resume: {path} belongs to a study with other options: {theirs}")
     return runs[:len(runs) // len(o.rates) * len(o.rates)]
 
 
@@ -176,14 +176,14 @@ def run(o: Options, progress: Progress) -> dict[str, Any]:
 # ---- numbers
 
 def _scaled(norm2: float, point: list[float]) -> float:
-    """|gradient|^2 as it would be at the length that the parameters had at the start: for normalised embeddings L does
-    not change with their length, and its gradient falls as 1 / length."""
+    """|gradient|^2 rescaled to the initial length of the parameters: for normalised embeddings L does not depend on their
+    length, and its gradient falls as 1 / length."""
     return norm2 * point[4] ** 2
 
 
 def best(runs: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The run that ends with the smallest L, as an encoder that maps all images to one point has no gradient either;
-    None: all have diverged."""
+    """The run with the smallest final L (not the smallest gradient: an encoder that maps all images to one point has none
+    either). None: all runs have diverged."""
     finite = [r for r in runs if np.isfinite([r["points"][-1][2], _scaled(r["norm2"][0], r["points"][-1])]).all()]
     return min(finite, key=lambda r: r["points"][-1][2], default=None)
 

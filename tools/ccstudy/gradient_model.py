@@ -1,8 +1,8 @@
-"""What ccstudy gradient runs: images with two fixed views, encoders, the exact global contrastive loss, and the losses
+"""The model of ccstudy gradient: images with two fixed views, encoders, the exact global contrastive loss, and the losses
 of ccstream as estimators of its gradient (Yau et al., EMC2, ICML 2024, eqs. 1 and 4).
 
 Row kind n + i is image i of n as its first view, its second view, or un-augmented (kinds 0, 1, 2). R runs of one method
-train in lockstep, on the same batches, each with its own step size, parameters and sample state.
+train in lockstep on the same batches, each with its own learning rate, parameters and per-sample state.
 """
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STD = (0.26862954, 0.26130258, 0.27577711)
 # ---- images
 
 def draw_images(count: int, side: int, seed: int) -> np.ndarray:
-    """Generated images that need no data, uint8 (n, side, side, 3): six soft blobs on a background, random colours."""
+    """Random images, uint8 (n, side, side, 3), so that no data is needed: six soft blobs of random colours on a background."""
     r = np.random.default_rng([seed, 1])
     blobs = 6
     colour = 255 * r.random((count, blobs + 1, 3))
@@ -43,7 +43,7 @@ def draw_images(count: int, side: int, seed: int) -> np.ndarray:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """uint8 (height, width, 3) as a file."""
+    """Encodes uint8 (height, width, 3) as a PNG file."""
     height, width, _ = pixels.shape
     rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], 1)
 
@@ -70,7 +70,7 @@ def read_views(directory: str, count: int, side: int, seed: int) -> np.ndarray:
 
 
 def draw_views(count: int, side: int, seed: int) -> np.ndarray:
-    """The same of generated images, twice as large, which a temporary dataset holds."""
+    """The same for random images of twice the size, through a temporary dataset."""
     with tempfile.TemporaryDirectory() as folder:
         with ccstream.Writer(f"{folder}/data") as writer:
             for image in draw_images(count, 2 * side, seed):
@@ -81,7 +81,7 @@ def draw_views(count: int, side: int, seed: int) -> np.ndarray:
 # ---- encoders: forward(rows) -> x (R, m, E) of length 1; gradient(dx) -> (R, P) of the last forward
 
 def whiten(rows: np.ndarray, components: int) -> np.ndarray:
-    """The first principal components of the rows, each with mean 0 and variance 1 where the rows vary."""
+    """The first principal components of the rows, each with mean 0 and variance 1 (0 if the rows do not vary)."""
     centred = rows - rows.mean(0)
     variance, vectors = np.linalg.eigh(centred.T @ centred / len(rows))
     variance, vectors = variance[::-1][:components], vectors[:, ::-1][:, :components]
@@ -148,7 +148,7 @@ class ResNet:
         return np.stack(out)
 
     def gradient(self, dx: np.ndarray) -> np.ndarray:
-        """Each part of the rows is encoded once more, so that activations of one part are kept at a time."""
+        """Re-encodes each part of the rows, so that the activations of only one part are kept at a time."""
         out = []
         for run, mine in enumerate(self._rows):
             self._load(run)
@@ -268,7 +268,7 @@ METHODS = (
 
 
 def burn_in_methods(batch: int) -> tuple[Method, ...]:
-    """Figure 4: the chain's view with P of 0, b/2, b and 3b/2 of a step's R = 2b - 2 proposals unrecorded."""
+    """Figure 4: view chains with burn-in P of 0, b/2, b and 3b/2 of the R = 2b - 2 proposals per step."""
     names = {"0": 0, "b/2": batch // 2, "b": batch, "3b/2": 3 * batch // 2}
     return tuple(Method(f"emc2-P-{name}", f"EMC2, P = {name} = {p}", "emc2", "view", options={"burn_in": (p + 0.5) / (2 * batch - 2)})
                  for name, p in names.items())
@@ -280,8 +280,8 @@ Encode = Callable[["np.ndarray"], "np.ndarray"]  # rows (R, m) to x (R, m, E), w
 
 
 class Estimator:
-    """A loss on small batches, in R runs. Rows of a step are B first views, B second views, then the samples beyond
-    the batch that the loss needs; batches are those of epochs, each a permutation of all samples."""
+    """A loss on small batches, in R runs. The rows of a step are B first views, B second views, then the off-batch samples that
+    the loss needs. Batches come from epochs, each a permutation of all samples."""
 
     def __init__(self, method: Method, n: int, batch: int, tau: float, seed: int, runs: int):
         options = {**method.options, **({"gamma": method.gamma} if method.gamma else {}), "tau": tau}
@@ -316,14 +316,14 @@ class Estimator:
         return np.concatenate([rows, kinds * n + beyond], 1)
 
     def _kinds(self) -> np.ndarray | int:
-        """(R, B): what the samples that EMC2's anchors ask for are encoded from."""
+        """(R, B): the row kind as which each off-batch sample of EMC2 is encoded."""
         if self._method.carry == "view":
             return self._views[:, self._ids]
         return PLAIN if self._method.carry == "un-augmented" else self._draws.integers(2, size=self._batch)
 
     def _draw_cached(self, rows: np.ndarray, encode: Encode) -> np.ndarray:
-        """(R, 2B): sample j for each anchor a with probability proportional to exp(<x_a, c_j> / tau), not its own.
-        Before that the part of the cache whose turn it is, in the first step all of it, is encoded un-augmented."""
+        """(R, 2B): for each anchor a another sample j, with probability proportional to exp(<x_a, c_j> / tau). Before that, the
+        next part of the cache (in the first step all of it) is re-encoded un-augmented."""
         n = self._n
         due = math.ceil(REFRESH * n)
         if self._cache is None:
@@ -337,7 +337,7 @@ class Estimator:
         return (sums < sums[..., -1:] * self._draws.random(sums.shape[:2])[..., None]).sum(-1)
 
     def end(self, x: np.ndarray) -> np.ndarray:
-        """dx (R, m, E) from x (R, m, E) of the rows of begin; the samples' state moves on."""
+        """dx (R, m, E) from x (R, m, E), the embeddings of begin's rows; updates the per-sample state."""
         views = x[:, :len(self._pair)]
         similarity = views @ views.swapaxes(1, 2)
         gradient = np.zeros((*x.shape[:2], x.shape[1]), np.float32)
@@ -367,8 +367,8 @@ class Estimator:
         return self._scale * ((gradient + gradient.swapaxes(1, 2)) @ x)
 
     def _follow_chains(self, similarity: np.ndarray) -> None:
-        """Which view of a sample in the batch is a chain's state: the last score is that of the second view of its
-        anchor with it. A chain that did not move keeps its view."""
+        """Tracks which view of a sample in the batch a chain's state is: the last score is the anchor's with the second view of
+        that sample. A chain that did not move keeps its view."""
         b = self._batch
         for run, loss in enumerate(self._losses):
             ids, scores = loss["image.chain_id"][self._ids], loss["image.chain_log_score"][self._ids]
@@ -410,8 +410,8 @@ def squares(rows: np.ndarray) -> np.ndarray:
 
 
 def bias2(p: Problem, encoder: Any, method: Method, steps: int, objective: str = "global") -> np.ndarray:
-    """|mean of the estimator - exact gradient|^2 (R) with the models as they are, over two halves of `steps` steps each
-    after a quarter as many: the product of their deviations, whose noise is independent."""
+    """|mean of the estimator - exact gradient|^2 (R) of the current models, over two halves of `steps` steps each, after a
+    quarter as many for burn-in: the product of the halves' deviations, whose noise is independent."""
     runs, b = len(encoder.values), 2 * p.batch
     everything = np.arange(3 * p.n)[None].repeat(runs, 0)
     table = encoder.forward(everything)
@@ -442,9 +442,9 @@ def bias2(p: Problem, encoder: Any, method: Method, steps: int, objective: str =
 
 def train(p: Problem, method: Method, rates: list[float], steps: int, points: int, bias_steps: int,
           advance: Callable[[float], None]) -> list[dict[str, Any]]:
-    """A run for each step size from the same initial values: lr; points [step, seconds, L, norm2, length], with the
-    parameters' length over that at the start; at the end norm2 of each objective, and bias2. seconds: of the steps so
-    far, without measuring. A run whose similarities are not finite ends early with a point of infinities."""
+    """One run per learning rate in lr, from the same initial values. points: [step, seconds, L, norm2, length], where length is
+    the parameters' relative to the start; at the end norm2 of each objective, and bias2. seconds excludes measuring. A run
+    whose similarities are not finite ends early with a point of infinities."""
     encoder, estimator = p.encoder(len(rates)), p.estimator(method, len(rates))
     lr = np.array(rates)[:, None]
     moments = np.zeros((2, *encoder.values.shape), np.float32) if p.adam else None

@@ -1,10 +1,10 @@
 """Pairs of fixed features, and two heads that a loss trains on them: what remains of training when the towers are
-frozen, so that thousands of steps take a second. Studies batch and noise share it.
+frozen, so that thousands of steps take a second. Shared by the studies batch and noise.
 
     features (B, width) -> linear [-> GELU -> linear] -> z (B, E) -> z / |z| = X, T;  S = X T^T
 
-Runs of equal batch train in lockstep: arrays have the run as their first dimension, R, so that NumPy's calls are few.
-Every run draws from its own seed, so its numbers do not depend on the runs beside it.
+Runs of equal batch size train in lockstep: the run, R, is the first dimension of arrays, so that there are few NumPy calls.
+Every run uses its own random seed, so its numbers do not depend on the other runs.
 """
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ OPTIONS = [
 
 
 def check(options: Options) -> None:
-    """Also settles the sizes of --quick."""
+    """Checks the options, and sets the sizes of --quick."""
     if options.features is not None and "pairs" in options.given:
-        raise UsageError("--pairs has no effect: --features has its own")
+        raise UsageError("--pairs has no effect with --features, which has its own pairs")
     for name, small in (("pairs", 640), ("held_out", 128), ("epochs", 6), ("repeats", 2)):
         if options.quick and name.replace("_", "-") not in options.given:
             setattr(options, name, small)
@@ -56,7 +56,7 @@ def check(options: Options) -> None:
 
 @dataclass
 class Features:
-    """Images with texts, or with labels: then a pair is two images of one label, through one head."""
+    """Images with texts, or with labels: then a pair is two images of one label, both encoded by one head."""
     images: np.ndarray  # float32 (I, width)
     texts: np.ndarray | None = None  # float32 (T, width)
     owners: np.ndarray | None = None  # (T), ascending: the image of each text; every image has one
@@ -87,8 +87,8 @@ class Features:
 
 
 def draw_pairs(count: int, seed: int) -> Features:
-    """Points around centres of clusters of unequal size, of which images and texts are two random views with noise
-    of their own."""
+    """Points around centres of clusters of unequal size. The image and the text are two random views of a point, each with its
+    own noise."""
     latent, clusters, width = 12, 96, 64
     r = draws(seed, _PAIRS)
     centres = r.normal(size=(clusters, latent))
@@ -100,14 +100,14 @@ def draw_pairs(count: int, seed: int) -> Features:
 
 
 def draw_labelled(seed: int) -> Features:
-    """150 points of each class of the mixture."""
+    """150 points per class of the mixture."""
     train, train_labels, test, test_labels = mixture(seed, 50, 100)
     return Features(np.concatenate([train, test]), labels=np.concatenate([train_labels, test_labels]))
 
 
 def draw_cropped(seed: int) -> Features:
-    """150 points of each of 20 classes, of 20 patches. In 6 of 64 dimensions a point is where its class is, in 18 others where
-    it alone is, both normal with std 1; every patch adds noise of its own in all dimensions, with std 2. A random rotation
+    """150 points in each of 20 classes, of 20 patches. In 6 of 64 dimensions the position of a point is its class's, in 18
+    others its own, both normal with std 1; every patch adds its own noise in all dimensions, with std 2. A random rotation
     follows."""
     classes, each, patches, width, common, own = 20, 150, 20, 64, 6, 18
     r = draws(seed, _CROP)
@@ -138,12 +138,12 @@ def _load(prefix: str, name: str, dtype: str) -> np.ndarray:
 
 
 def _load_images(prefix: str) -> np.ndarray:
-    """The tower's output where there is a file of it, else the embeddings."""
+    """The tower's output if its file exists, else the embeddings."""
     return _load(prefix, "features" if os.path.exists(f"{prefix}.features.npy") else "images", "<f4")
 
 
 def read_pairs(prefix: str) -> Features:
-    """As `ccstream-eval embed --texts` writes them."""
+    """Reads files written by `ccstream-eval embed --texts`."""
     f = Features(_load_images(prefix), _load(prefix, "texts", "<f4"), _load(prefix, "owners", "<i4"))
     if len(f.owners) != len(f.texts):
         raise DataError(f"{prefix}: {len(f.texts)} texts, but {len(f.owners)} owners")
@@ -161,15 +161,15 @@ def read_labelled(prefix: str) -> Features:
 
 
 def _standardise(rows: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Columns with mean 0 and, all together, mean square 1 over the training rows."""
+    """Scales columns to mean 0 and overall mean square 1 over the training rows."""
     values = rows.astype(np.float64)
     values -= values[train].mean(0)
     return (values / np.sqrt(np.mean(values[train] ** 2) or np.inf)).astype(np.float32)
 
 
 def divide(f: Features, held_out: int, seed: int, most: int | None = None, captions: bool = False) -> Features:
-    """Draws which images test, which validate and which train, at most `most`, and standardises by those that train. captions:
-    each caption of an image that trains is a sample of its own."""
+    """Splits at random into test, validation and training images (at most `most`), and standardises by the training images.
+    captions: each caption of a training image is its own sample."""
     rest = min(len(f.images) - 2 * held_out, most or len(f.images))
     if rest < LARGEST:
         raise UsageError(f"{len(f.images)} pairs: with --held-out {held_out} for validation and as many for "
@@ -217,7 +217,7 @@ class Heads:
                         part[run] = r.uniform(-1, 1, part[run].shape) / np.sqrt(weight.shape[1])
 
     def bind(self, values: np.ndarray) -> None:
-        """A table of parameters (R, n): weights of all layers, then biases."""
+        """Uses a table of parameters (R, n): weights of all layers, then biases."""
         weights_at, biases_at = 0, sum(p.weight_count for p in self.sides)
         self.optimizer = AdamW(values, biases_at, WEIGHT_DECAY)
         for p in self.sides:
@@ -225,7 +225,7 @@ class Heads:
             weights_at, biases_at = weights_at + p.weight_count, biases_at + p.bias_count
 
     def forward(self, images: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(R, B, width) each -> embeddings of length 1."""
+        """(R, B, width) each -> L2-normalised embeddings."""
         if len(self.sides) == 1:
             z = self.sides[0].forward(np.concatenate([images, others], 1))
         else:
@@ -251,7 +251,7 @@ class Heads:
 
 @dataclass(frozen=True)
 class Setting:
-    """A run: its loss, and what it trains on."""
+    """A run: its loss and its training data."""
     seed: int
     loss: str
     options: dict[str, Any]  # of ccstream.Loss, with tau
@@ -269,8 +269,8 @@ class Setting:
 
 @dataclass
 class Outcome:
-    """In percent. Labelled: `score` alone, the accuracy of a linear classifier of the embeddings, learned with right
-    labels; else `score` is the mean of the recalls."""
+    """In percent. Labelled: only `score`, the accuracy of a linear classifier of the embeddings, trained on the correct labels;
+    else `score` is the mean of the recalls."""
     validation: tuple[float, ...]  # R@1, R@5, R@10, each the mean of both directions
     test: tuple[float, ...]
     validation_score: float
@@ -281,7 +281,7 @@ class Outcome:
 
 
 def wrong_texts(setting: Setting, count: int) -> np.ndarray:
-    """(count): the image, by its place among those of training, whose texts each has."""
+    """(count): for each training image, the index of the training image whose texts it gets."""
     r = draws(setting.seed, _NOISE)
     wrong = r.uniform(size=count) < setting.noise
     other = r.integers(count - 1, size=count)
@@ -296,8 +296,8 @@ def wrong_labels(setting: Setting, labels: np.ndarray, classes: int) -> np.ndarr
 
 
 def crop(patches: np.ndarray, noise: float, r: np.random.Generator) -> np.ndarray:
-    """Of points (N, P, width) the means of some patches, (N, width): of consecutive ones, the first following the last, 40
-    to 100 % of them, or with the probability `noise` a fifth of that; at least one."""
+    """Means of some patches, (N, width), of points (N, P, width): consecutive patches (the first follows the last), 40 to 100 %
+    of them, or with probability `noise` a fifth of that; at least one."""
     points, count, _ = patches.shape
     size = count * (0.4 + 0.6 * r.random(points))
     size = np.maximum(np.where(r.random(points) < noise, size / 5, size).round(), 1)
@@ -307,7 +307,7 @@ def crop(patches: np.ndarray, noise: float, r: np.random.Generator) -> np.ndarra
 
 
 def partners(labels: np.ndarray, r: np.random.Generator) -> np.ndarray:
-    """Another place with the same label for each; itself where there is no other."""
+    """For each row another row with the same label; itself if there is none."""
     order = np.argsort(labels, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
@@ -319,7 +319,7 @@ def partners(labels: np.ndarray, r: np.random.Generator) -> np.ndarray:
 
 
 class _Pairs:
-    """What a run sees in an epoch: rows of images, and of texts or other images."""
+    """The pairs of one epoch of a run: rows of images, and of texts or other images."""
 
     def __init__(self, f: Features, setting: Setting):
         self.f, self.setting = f, setting
@@ -332,7 +332,7 @@ class _Pairs:
             self.labels = wrong_labels(setting, f.labels[f.train], int(f.labels.max()) + 1)
 
     def epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(N) each: ids, rows of images, rows of the other side, in the order of this epoch."""
+        """(N) each, in the order of this epoch: ids, rows of images, rows of the other side."""
         ids = draws(self.setting.seed, _EPOCH, epoch).permutation(self.f.count)
         if self.f.captions is not None:
             return ids, self.f.owners[self.f.captions[ids]], self.f.captions[ids]
@@ -346,9 +346,9 @@ class _Pairs:
 
 def train(f: Features, settings: Sequence[Setting], batch: int, epochs: int, rate: float, hidden: int, dim: int,
           advance: Callable[[float], None]) -> list[Outcome]:
-    """Trains heads in batches of one size, with another caption of each image from epoch to epoch, and measures them.
-    AdamW with weight decay 0.02, cosine rate after 5 % of warm-up; zeta is frozen for a sixth of the steps. rate 0:
-    heads as they are drawn. `advance` is called with the pairs seen since its last call, those of all runs."""
+    """Trains heads with one batch size, with another caption of each image from epoch to epoch, and measures them. AdamW with
+    weight decay 0.02, cosine schedule after 5 % warmup; zeta is frozen for a sixth of the steps. rate 0: random heads, not
+    trained. `advance` is called with the number of pairs processed since its last call, over all runs."""
     heads = Heads(f, hidden, dim, [s.seed for s in settings])
     losses: list[Any] = []
     if rate > 0:
@@ -362,7 +362,7 @@ def train(f: Features, settings: Sequence[Setting], batch: int, epochs: int, rat
 
 def _steps(f: Features, heads: Heads, settings: Sequence[Setting], batch: int, epochs: int,
            rate: float, losses: list[Any]) -> Iterator[float]:
-    """Yields the pairs seen, now and then; fills `losses`."""
+    """Yields the number of processed pairs from time to time; fills `losses`."""
     count, per_epoch = f.count, f.count // batch
     total = epochs * per_epoch
     warmup, frozen = total // 20, total // 6
@@ -406,7 +406,7 @@ def rate_of(options: Options, batch: int) -> float:
 
 def train_all(f: Features, settings: Sequence[Setting], batch: int, epochs: int, options: Options,
               advance: Callable[[float], None]) -> Iterator[Outcome]:
-    """The outcome of each setting, trained in groups whose parameters and moments stay in a core's cache."""
+    """The outcome of each setting, trained in groups whose parameters and moments fit into a core's cache."""
     widths = [x.shape[1] for x in (f.images, f.texts) if x is not None]
     parameters = sum(options.hidden * (w + options.dim) if options.hidden > 0 else w * options.dim for w in widths)
     size = min(max((1 << 17) // parameters, 1), 16)
@@ -418,8 +418,7 @@ def train_all(f: Features, settings: Sequence[Setting], batch: int, epochs: int,
 # ---- measures ----
 
 def recalls(x: np.ndarray, t: np.ndarray, owners: np.ndarray) -> tuple[float, ...]:
-    """R@1, R@5 and R@10 in percent, means of both directions; owners (T): the row of x of each text. A tie with a
-    wrong answer counts as lost."""
+    """R@1, R@5 and R@10 in percent, means of both directions; owners (T): the row of x of each text. Ties count as misses."""
     s = x @ t.T
     own = s[owners, np.arange(len(t))]
     best = np.full(len(x), -np.inf, np.float32)
@@ -451,7 +450,7 @@ def global_loss(x: np.ndarray, t: np.ndarray, tau: float, anchors: int | None = 
 
 def probe(x: np.ndarray, labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Weight (E, C) and bias (C) of a linear classifier: softmax cross-entropy by AdamW, as CyCLIP's linear probe
-    (train/eval/probe.h), at a rate of 0.05: embeddings of length 1 take larger weights."""
+    (train/eval/probe.h), with learning rate 0.05, because L2-normalised embeddings need larger weights."""
     epochs, batch, rate, decay = 32, min(512, len(x)), 0.05, 0.01
     classes, dim = int(labels.max()) + 1, x.shape[1]
     r = draws(seed, _PROBE)
@@ -496,6 +495,6 @@ def _measure(f: Features, heads: Heads, run: int, setting: Setting) -> Outcome:
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """A mean over seeds and its standard error; None where there are too few."""
+    """The mean over seeds and its standard error; None if there are too few."""
     mean = float(np.mean(values)) if len(values) > 0 else None
     return mean, float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None

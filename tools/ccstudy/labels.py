@@ -62,7 +62,7 @@ def check(options: Options) -> None:
 # ---- measures
 
 def columns(tower: Tower, parts: Parts, seed: int) -> dict[str, float]:
-    """AVG-2, top-1 and top-10 of TR, mu and mu-5."""
+    """AVG-2, top-1 and top-10 accuracy of TR, mu and mu-5."""
     found = blocks_data.measure(tower, parts, seed)
     x, learned = tower.embed(parts.test.rows), tower.embed(parts.train.rows)
     scale = np.sqrt(np.mean(learned ** 2))  # the probe's rate suits inputs of size 1
@@ -74,8 +74,8 @@ def columns(tower: Tower, parts: Parts, seed: int) -> dict[str, float]:
 
 
 def collision(x: np.ndarray, first: np.ndarray, seed: int) -> dict[str, float]:
-    """Of outputs x (N, E) in the order of their classes, class c being rows first[c] to first[c + 1] - 1: every anchor and
-    class of the negative, with 16 drawn pairs of positive and negative each."""
+    """Of outputs x (N, E) sorted by class (class c has rows first[c] to first[c + 1] - 1): every anchor with every class of the
+    negative, each with 16 random pairs of positive and negative."""
     r = np.random.default_rng([seed, _COLLISION])
     x = x.astype(np.float64)
     sizes = np.diff(first)
@@ -108,13 +108,13 @@ def collision(x: np.ndarray, first: np.ndarray, seed: int) -> dict[str, float]:
 
 
 def _drawn(first: np.ndarray, label: np.ndarray, anchors: np.ndarray, r: np.random.Generator) -> np.ndarray:
-    """Another row of each anchor's class."""
+    """A random other row of each anchor's class."""
     size = first[label + 1] - first[label]
     return first[label] + (anchors - first[label] + 1 + (r.random(len(anchors)) * (size - 1)).astype(int)) % size
 
 
 def _curve(parts: Parts, o: Blocks, options: Options, seed: int, advance: Callable[[float], None]) -> tuple[Tower, list[dict[str, float]]]:
-    """A tower, and both losses of test points while it is trained."""
+    """A tower, and both losses on test points during its training."""
     r = np.random.default_rng(seed)
     tower, found = Tower(parts.train.rows.shape[1], r), []
     every = max(options.steps // CURVE, 1)
@@ -131,7 +131,7 @@ def _curve(parts: Parts, o: Blocks, options: Options, seed: int, advance: Callab
 # ---- the experiment
 
 def _some(parts: Parts, share: float) -> Parts:
-    """The first points of every class that trains, in their order, and all of the test."""
+    """The first training points of every class, in their order, and all test points."""
     rows = np.concatenate([np.arange(a, a + max(blocks_data.LEAST, round(share * (b - a))))
                            for a, b in zip(parts.train.first, parts.train.first[1:])])
     return Parts(blocks_data.Points(parts.train.rows[rows], parts.train.labels[rows]), parts.test)
@@ -208,7 +208,7 @@ def _collision_table(result: dict[str, Any]) -> Table:
 
 
 def agreement(result: dict[str, Any]) -> dict[str, bool]:
-    """Which of the paper's claims hold here."""
+    """Which claims of the paper hold here."""
     supervised, pairs, _ = result["rows"]
     curve = result["training"]
     un, sup = ([row[name] for row in curve] for name in ("unsupervised", "supervised"))

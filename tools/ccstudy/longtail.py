@@ -1,6 +1,6 @@
-"""NUCLR against SogCLR where captions are long-tailed: a share of the training images has one of a few generic captions, by
-Zipf's law, instead of its own; how many images a caption has is known. Judged by recall on specific pairs, by zero-shot
-accuracy on the generic captions as prompts, and by the correlation of zeta with the logarithm of the true popularity."""
+"""NUCLR against SogCLR with long-tailed captions: a fraction of the training images has one of a few generic captions, by
+Zipf's law, instead of its own, so the number of images per caption is known. Evaluated by recall on specific pairs, by zero-shot
+accuracy with the generic captions as prompts, and by the correlation of zeta with the logarithm of the true popularity."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -91,7 +91,8 @@ def clusters(x: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _pairs(options: Options) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
-    """Images, a caption of each, the generic caption of each cluster (None: the mean of its captions), and the cluster of each image."""
+    """Images, one caption of each, the generic caption of each cluster (None: the mean of its captions), and each image's
+    cluster."""
     if options.features is not None:
         f = heads.read_pairs(options.features)
         return f.images, f.texts[f.first_text[:-1]], None, clusters(f.images, options.seed)
@@ -107,8 +108,8 @@ def _pairs(options: Options) -> tuple[np.ndarray, np.ndarray, np.ndarray | None,
 
 
 def draw(options: Options, share: float) -> tuple[Features, np.ndarray]:
-    """Divided features, whose captions are generic for a share of the training images, and the popularity of the caption of
-    every training image."""
+    """Split features in which a fraction of the training images has a generic caption, and the popularity of every training
+    image's caption."""
     images, texts, prompts, kind = _pairs(options)
     count = len(images)
     order = heads.divide(Features(images.astype(np.float32), texts.astype(np.float32), np.arange(count)), options.held_out, options.seed)

@@ -8,9 +8,9 @@ in the features:
 
     SN-margin     rho / SC                  TV-GN-margin  rho / (g + 1e-6) / sqrt(E |z - E z|^2)
 
-SC is the spectral complexity of the layers (Bartlett et al., 2017): prod |W|_2 (sum (|W^T|_{2,1} / |W|_2)^{2/3})^{3/2}; z
-are features. Var_c is the k-variance of class c: the Wasserstein-1 distance between two disjoint random sets of k = floor(m_c / 2) of
-its m_c images; Lip_c the largest g of its images.
+SC is the spectral complexity of the layers (Bartlett et al., 2017): prod |W|_2 (sum (|W^T|_{2,1} / |W|_2)^{2/3})^{3/2}; z are
+features. Var_c is the k-variance of class c: the Wasserstein-1 distance between two disjoint random sets of k = floor(m_c / 2)
+of its m_c images; Lip_c the largest g of its images.
 """
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ OPTIONS = [
 # ---- margins
 
 def k_variance(rows: np.ndarray) -> float:
-    """Mean distance of the first half of the rows from their partners in the second, by the cheapest assignment."""
+    """Mean distance between the rows of the first half and their partners in the second half, in the cheapest assignment."""
     k = len(rows) // 2
     cost = load("scipy.spatial").distance.cdist(rows[:k], rows[k:2 * k])
     return float(cost[load("scipy.optimize").linear_sum_assignment(cost)].mean())
 
 
 def spectral_complexity(layers: Sequence[np.ndarray]) -> float:
-    """Of matrices (out, in)."""
+    """Spectral complexity of matrices (out, in)."""
     norms = [np.linalg.norm(w.astype(np.float64), 2) for w in layers]
     sums = [np.linalg.norm(w.astype(np.float64), axis=1).sum() for w in layers]
     return float(np.prod(norms) * sum((s / n) ** (2 / 3) for s, n in zip(sums, norms)) ** 1.5)
@@ -120,9 +120,8 @@ def spectral_complexity(layers: Sequence[np.ndarray]) -> float:
 
 def margins(rows: np.ndarray, labels: np.ndarray, weight: np.ndarray, bias: np.ndarray,
             layers: Sequence[np.ndarray] = ()) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """The six margins of f_c(z) = <weight_c, z> + bias_c at each row, all labelled, where `layers` made the rows; and
-    variance and lipschitz, the means over classes by their number of rows. A class with one row has no variance and does
-    not count in the means."""
+    """The six margins of f_c(z) = <weight_c, z> + bias_c at each labelled row computed by `layers`; and variance and lipschitz,
+    means over classes weighted by their number of rows. A class with one row has no variance and is omitted from the means."""
     rows, weight = rows.astype(np.float64), weight.astype(np.float64)
     each = np.arange(len(rows))
     scores = rows @ weight.T + bias
@@ -148,8 +147,8 @@ def margins(rows: np.ndarray, labels: np.ndarray, weight: np.ndarray, bias: np.n
 
 def mean_margins(rows: np.ndarray, labels: np.ndarray, weight: np.ndarray, bias: np.ndarray, subsets: int,
                  r: np.random.Generator, layers: Sequence[np.ndarray] = ()) -> dict[str, Any]:
-    """Medians, averages over random subsets of 200 labelled rows for each class, or all there are. _values: the margins of
-    all these rows."""
+    """Median margins, averaged over random subsets of 200 labelled rows per class (fewer if there are fewer). _values: the
+    margins of all these rows."""
     labelled = np.flatnonzero((labels >= 0) & (labels < len(weight)))
     count = min(ROWS_PER_CLASS * len(weight), len(labelled))
     found = []
@@ -195,7 +194,7 @@ def accuracy(rows: np.ndarray, labels: np.ndarray, weight: np.ndarray, bias: np.
 
 def judge(train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], classes: int, options: Options,
           seed: list[int], layers: Sequence[np.ndarray] = ()) -> dict[str, Any]:
-    """The shortest classifier that fits the training rows, of --epochs times a power of two: accuracy and margins."""
+    """Accuracy and margins of the shortest classifier that fits the training rows; lengths are --epochs times powers of two."""
     epochs, steps_each = options.epochs, -(-len(train[0]) // 512)
     labelled = train[1] >= 0
     while True:
@@ -234,7 +233,7 @@ def measure(checkpoint: str, options: Options) -> dict[str, Any]:
     train, test = embed(checkpoint, options.train, options), embed(checkpoint, options.data, options)
     classes = int(train[1].max(initial=-1)) + 1
     if classes < 2:
-        raise UsageError(f"{options.train} has fewer than two classes; ccpack makes them of class folders and CIFAR "
+        raise UsageError(f"{options.train} has fewer than two classes; pack class folders or CIFAR "
                          "files")
     names, other = (ccstream.Dataset(d).classes for d in (options.train, options.data))
     if names and other:  # classes are matched by name
@@ -249,9 +248,9 @@ def check(options: Options) -> None:
             if name in options.given:
                 raise UsageError(f"--{name} has no effect without checkpoints")
     elif len(options.arguments) == 1:
-        raise UsageError("too few arguments: ranks need two checkpoints")
+        raise UsageError("too few arguments: rank statistics require two checkpoints")
     elif options.train is None or options.data is None:
-        raise UsageError("checkpoints need --train and --data")
+        raise UsageError("checkpoints require --train and --data")
     else:
         check_dataset(options.train)
         check_dataset(options.data)
@@ -275,8 +274,8 @@ def measure_towers(options: Options, progress: Progress) -> list[dict[str, Any]]
 
 
 def measure_labels(options: Options, progress: Progress) -> list[dict[str, Any]]:
-    """Figure 8-2: networks trained with right and with random labels until they fit them. The features are the hidden units,
-    and f what follows, which is linear."""
+    """Figure 8-2: networks trained with correct and with random labels until they fit them. The features are the hidden units,
+    and f is the linear layer after them."""
     train, labels, test, test_labels = mixture(options.seed, 50, 100)
     steps = QUICK_LABEL_STEPS if options.quick else LABEL_STEPS
     rows = []
@@ -299,7 +298,7 @@ def _distributions(rows: list[dict[str, Any]], name: str) -> list[dict[str, Any]
 
 
 def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Four of different accuracy, the best first."""
+    """Four runs of different accuracy, the best first."""
     order = sorted(rows, key=lambda row: -row["accuracy"])
     return [order[i] for i in sorted({round(k * (len(order) - 1) / 3) for k in range(4)})]
 
@@ -325,7 +324,7 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
 
 
 def rank_correlations(rows: list[dict[str, Any]]) -> dict[str, float | None]:
-    """Spearman's, of each margin with the accuracy; null where one of them does not differ."""
+    """Spearman correlation of each margin with the accuracy; null if one of them is constant."""
     def ranks(key: str) -> np.ndarray:
         return load("scipy.stats").rankdata([row[key] for row in rows]) - (len(rows) + 1) / 2
 
@@ -352,7 +351,7 @@ def table(result: dict[str, Any]) -> Table:
 
 
 def _negative(result: dict[str, Any]) -> int:
-    """Checkpoints to which the claim does not apply: their classifiers do not fit."""
+    """Checkpoints outside the claim: their classifiers do not fit the training images."""
     return sum(row["margin"] < 0 for row in result["rows"])
 
 
@@ -394,7 +393,7 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
 
 
 def separation(right: dict[str, Any], random: dict[str, Any], key: str) -> float:
-    """The chance that a margin under right labels is larger than one under random labels; 0.5: they do not differ."""
+    """The probability that a margin with correct labels is larger than one with random labels; 0.5: no difference."""
     order = np.sort(random["_values"][key])
     return float(np.searchsorted(order, right["_values"][key]).mean() / len(order))
 
@@ -412,7 +411,7 @@ def _right_and_random(result: dict[str, Any]) -> Section:
 
 
 def _densities(title: str, of: list[tuple[str, dict[str, np.ndarray]]]) -> Item:
-    """A density for every kind of margin and every one of `of`, over the middle 98 % of all."""
+    """A density for every kind of margin and every one of `of`, over the middle 98 % of all values."""
     items = []
     for key, name in KINDS.items():
         low, high = np.quantile(np.concatenate([values[key] for _, values in of]), (0.01, 0.99))

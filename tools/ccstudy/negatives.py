@@ -1,6 +1,6 @@
-"""Sampling bias (Chuang et al., NeurIPS 2020; thesis, figure 3-2): accuracy of what contrastive learning makes of two crops
-of a point where negatives are any other points (biased), where DCL takes the expected share of the anchor's own class off
-(debiased), and where labels keep that class out (unbiased)."""
+"""Sampling bias (Chuang et al., NeurIPS 2020; thesis, figure 3-2): accuracy after contrastive learning from two crops of a
+point, if negatives are any other points (biased), if DCL subtracts the expected contribution of the anchor's class (debiased),
+and if labels exclude that class (unbiased)."""
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""Perceptrons with their gradients, and AdamW, for many runs at once: arrays have the run as their first dimension,
-R, so that NumPy's calls are few. A run's numbers do not depend on the runs beside it."""
+"""Perceptrons with their gradients, and AdamW, for many runs at once: the run, R, is the first dimension of arrays, so that
+there are few NumPy calls. The numbers of a run do not depend on the other runs."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ from .study import np
 
 
 def draws(seed: int, *what: int) -> np.random.Generator:
-    """Of (seed, what is drawn, ...)."""
+    """A random generator for (seed, purpose, ...)."""
     return np.random.default_rng([seed, *what])
 
 
 def half_cosine(done: float, total: float) -> float:
-    """From 1 down to 0."""
+    """The cosine schedule, from 1 down to 0."""
     return 0.5 * (1 + np.cos(np.pi * min(done / total, 1)))
 
 
@@ -44,8 +44,8 @@ def gelu(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class AdamW:
-    """Of (R, n) parameters, of which the first `decayed` of each run decay. The moments are kept without their
-    factors 1 - beta, which the step size takes over."""
+    """For parameters (R, n), of which the first `decayed` of each run have weight decay. The moments are stored without their
+    factors 1 - beta, which are part of the step size."""
 
     def __init__(self, parameters: np.ndarray, decayed: int = 0, weight_decay: float = 0.0):
         self.values, self.decayed, self.weight_decay = parameters, decayed, weight_decay
@@ -53,7 +53,7 @@ class AdamW:
         self.steps = 0
 
     def step(self, lr: float) -> None:
-        """Along the gradient, which is lost."""
+        """Updates the parameters; overwrites the gradient."""
         beta1, beta2, eps = 0.9, 0.999, 1e-8
         self.steps += 1
         scale = np.sqrt((1 - beta2) / (1 - beta2 ** self.steps))
@@ -72,7 +72,7 @@ class AdamW:
 
 
 class Perceptron:
-    """Layers of R runs, with GELU in between, whose weights and biases are slices of a table."""
+    """Layers of R runs, with GELU in between; weights and biases are slices of a table."""
 
     def __init__(self, widths: Sequence[int]):
         self.shapes = list(zip(widths[:-1], widths[1:]))
@@ -80,7 +80,7 @@ class Perceptron:
         self.bias_count = sum(widths[1:])
 
     def bind(self, optimizer: AdamW, weights_at: int, biases_at: int) -> None:
-        """Weights and biases of a run are from these places on."""
+        """Uses the weights and biases that begin at these positions of the table."""
         runs = len(optimizer.values)
         self.layers, self.gradients = [], []
         for i, o in self.shapes:
@@ -102,7 +102,7 @@ class Perceptron:
         return x
 
     def backward(self, dout: np.ndarray) -> None:
-        """Fills the gradients, from that of forward's result."""
+        """Computes the gradients from the gradient of forward's result."""
         for k in range(len(self.layers) - 1, -1, -1):
             dweight, dbias = self.gradients[k]
             np.matmul(self.inputs[k].transpose(0, 2, 1), dout, out=dweight)

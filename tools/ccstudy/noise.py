@@ -1,6 +1,6 @@
-"""Whether RINCE is more robust than CLIP to pairs that do not belong together (Chuang et al., CVPR 2022; thesis, chapter
-5): recall over the fraction of wrong pairs, or accuracy over the fraction of wrong labels that made the pairs, each
-loss tuned for itself at each fraction."""
+"""Whether RINCE is more robust than CLIP to noisy pairs (Chuang et al., CVPR 2022; thesis, chapter 5): recall over the fraction
+of noisy pairs, or accuracy over the fraction of wrong labels that the pairs were made from. Each loss is tuned separately
+at each fraction."""
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -68,7 +68,7 @@ def check(options: Options) -> None:
         raise UsageError(f"--pairs has no effect with --noise {options.noise}")
     if options.noise == "augment":
         if options.features is not None:
-            raise UsageError("--features has no effect with --noise augment, whose points have patches")
+            raise UsageError("--features has no effect with --noise augment, which uses points with patches")
         options.dim = options.dim if "dim" in options.given else 8
     heads.check(options)
 
@@ -107,7 +107,7 @@ def _setting(options: Options, seed: int, noise: float, tau: float, q: float | N
 
 
 def _choices(grid: Grid, q: float | None) -> Iterable[tuple[float, float | None]]:
-    """(tau, lambda) to tune over."""
+    """The grid of (tau, lambda)."""
     return [(tau, weight) for tau in grid.taus for weight in ((None,) if q is None else grid.lambdas)]
 
 

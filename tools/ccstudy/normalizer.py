@@ -67,8 +67,8 @@ def exact(s: np.ndarray, tau: float) -> np.ndarray:
 
 
 class Network:
-    """NeuCLIP's, of one side. A prototype that began as the anchor's own contrast does not count for that anchor: otherwise alpha is at
-    least log 1/m after a restart, whatever the sum is."""
+    """NeuCLIP's network of one side. A prototype initialised with the anchor's own candidate is ignored for that anchor:
+    otherwise alpha would be at least log 1/m after a restart, whatever the sum is."""
 
     def __init__(self, width: int):
         self.recent, self.ids = np.zeros((0, width)), np.zeros(0, int)
@@ -92,7 +92,7 @@ class Network:
 
     def step(self, x: np.ndarray, contrasts: np.ndarray, own: np.ndarray, ids: np.ndarray, log_g: np.ndarray, tau: float,
              step: int) -> np.ndarray:
-        """Of a batch: alpha (B) after its steps."""
+        """alpha (B) of a batch, after its steps."""
         self.recent = np.concatenate([self.recent, contrasts])[-PROTOTYPES:]
         self.ids = np.concatenate([self.ids, ids])[-PROTOTYPES:]
         if len(self.weight) < PROTOTYPES or step % RESTART == 0:
@@ -105,7 +105,7 @@ class Network:
 
 
 def _steps(name: str, batch: int, options: Options, width: int) -> Callable[..., np.ndarray]:
-    """A function of embeddings x and t (B, d) of a batch and its ids, step and epoch, that returns log u (2, B) after its step."""
+    """A function of a batch's embeddings x and t (B, d), ids, step and epoch that returns log u (2, B) after this step."""
     if name == "neuclip":
         networks = [Network(width), Network(width)]
 
@@ -128,7 +128,7 @@ def _steps(name: str, batch: int, options: Options, width: int) -> Callable[...,
 
 
 def error(name: str, batch: int, options: Options, seed: int, advance: Any) -> tuple[float, float]:
-    """Root mean square and mean of log u less the exact one, over the anchors of the last epoch."""
+    """Root mean square and mean of log u minus the exact value, over the anchors of the last epoch."""
     r = draws(seed, _DRAW)
     n, width = options.pairs, 32
     image = r.normal(size=(64, width))[r.integers(64, size=n)] + 0.7 * r.normal(size=(n, width))

@@ -1,4 +1,4 @@
-"""Pages of the viewer; and what a study leaves: NAME.json, figures as NAME-*.svg and NAME-*.png, NAME.html, and the table on
+"""Pages for the viewer, and the output of a study: NAME.json, figures as NAME-*.svg and NAME-*.png, NAME.html, and the table on
 stdout."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ExistsError(study.StudyError):
 
 
 def _kept_by_us(folder: Path) -> str | None:
-    """What tools/cli/output.c says of a folder."""
+    """Whether a folder is a dataset or a run, by the rules of tools/cli/output.c."""
     try:
         if '"ccstream-dataset"' in (folder / "dataset.json").read_text("utf-8", "replace")[:1024]:
             return "dataset"
@@ -38,12 +38,12 @@ def _kept_by_us(folder: Path) -> str | None:
 
 
 def _check_above(out: str) -> None:
-    """Refuses a place in a dataset or a run."""
+    """Refuses a path inside a dataset or a run."""
     whole = Path(out).resolve()
     for folder in (whole, *whole.parents):
         kind = _kept_by_us(folder)
         if kind is not None:
-            raise ExistsError(f"{out}: is in the {kind} {folder}, where no other output is written; choose another place")
+            raise ExistsError(f"{out}: is inside the {kind} {folder}, which holds no other output; choose another path")
 
 
 def _mark(generator: str) -> str:
@@ -51,7 +51,7 @@ def _mark(generator: str) -> str:
 
 
 def _is_of(path: Path, generator: str) -> bool:
-    """Whether the file says that this command made it."""
+    """Whether the file records that this command wrote it."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -59,20 +59,20 @@ def _is_of(path: Path, generator: str) -> bool:
 
 
 def check_file(out: str, generator: str, force: bool) -> None:
-    """Before the work: whether this page may be written."""
+    """Called before the work: whether this page may be written."""
     if "://" in out:
-        raise study.UsageError(f"{redact(out)}: only local files are written; upload the file afterwards")
+        raise study.UsageError(f"{redact(out)}: output must be a local file; upload it afterwards")
     _check_above(out)
     if os.path.exists(out) and not os.path.isfile(out):
         raise ExistsError(f"{out} is not a file")
     if os.path.exists(out) and not force and not _is_of(Path(out), generator):
-        raise ExistsError(f"{out} exists, and '{generator}' did not make it; --force replaces it")
+        raise ExistsError(f"{out} exists and was not written by '{generator}'; pass --force to replace it")
 
 
 def check_folder(out: str, stem: str, force: bool) -> None:
-    """Before the work: whether files may be written to this folder, which is made with the first of them."""
+    """Called before the work: whether files may be written to this folder, which is created with the first of them."""
     if "://" in out:
-        raise study.UsageError(f"{out}: only local folders are written; upload the folder afterwards")
+        raise study.UsageError(f"{out}: output must be a local folder; upload it afterwards")
     if os.path.exists(out) and not os.path.isdir(out):
         raise ExistsError(f"{out} is a file; --out requires a folder")
     _check_above(out)
@@ -80,11 +80,11 @@ def check_folder(out: str, stem: str, force: bool) -> None:
     for end in ("json", "html", "1.svg", "1.png"):
         path = Path(out) / (f"{stem}-{end}" if end[0] == "1" else f"{stem}.{end}")
         if path.exists() and not ours and not force:
-            raise ExistsError(f"{path} exists, and nothing shows that 'ccstudy {stem}' made it; --force replaces it")
+            raise ExistsError(f"{path} exists and was not written by 'ccstudy {stem}'; pass --force to replace it")
 
 
 def write(path: Path, data: bytes) -> None:
-    """All of it or nothing: a reader never sees a part."""
+    """Writes a file atomically: a reader never sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
         try:
@@ -98,7 +98,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def _finite(value: Any, text: Callable[[str], str] = str) -> Any:
-    """For JSON: plain numbers, None for those that are not finite; texts by `text`."""
+    """For JSON: plain numbers, None for non-finite ones; `text` converts strings."""
     if isinstance(value, dict):
         return {text(str(k)): _finite(v, text) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -119,7 +119,7 @@ def _public(value: Any) -> Any:
 
 
 def json_text(value: Any) -> str:
-    """Of a study's result: without members that begin with "_"."""
+    """A study's result as JSON, without fields that begin with "_"."""
     return json.dumps(_finite(_public(value)), separators=(",", ":")) + "\n"
 
 
@@ -134,8 +134,8 @@ _CONTROLS |= {c: "\ufffd" for c in range(0xD800, 0xE000)}
 
 
 def clean(text: str) -> str:
-    """Without control characters; those that change the direction of writing have their number, so that a name does not read
-    as another."""
+    """Removes control characters, and escapes characters that change the writing direction, so that a name cannot pass for
+    another."""
     return text.translate(_CONTROLS)
 
 
@@ -144,7 +144,8 @@ def _until(text: str, ends: str) -> int:
 
 
 def _userinfo(text: str) -> int:
-    """Characters before the host. Without an @, where a message was cut, what follows a colon and is no port is a password."""
+    """Number of characters before the host. If there is no @ (a truncated message), text after a colon that is not a port is
+    treated as a password."""
     host = text[:_until(text, "/?#" + _END)]
     if "@" in host:
         return host.rindex("@") + 1
@@ -157,7 +158,7 @@ def _userinfo(text: str) -> int:
 
 
 def redact(text: str) -> str:
-    """Without user names, passwords and queries of locations, as formats/base/redact.h has it."""
+    """Removes user names, passwords and queries from locations, as formats/base/redact.h does."""
     out = ""
     while "://" in text:
         scheme, _, text = text.partition("://")
@@ -223,7 +224,7 @@ def _draw_series(axes: Any, item: Item) -> None:
 
 
 def _named(item: Item) -> int:
-    """How many lines have a name in the legend."""
+    """Number of lines with a name in the legend."""
     series = item.get("series", [])
     return len(series) if len(series) > 1 or series and series[0]["name"] else 0
 
@@ -240,8 +241,8 @@ _WIDTH, _HEIGHT = 8, 5  # of a figure, or one of several, in inches
 
 
 def _axes(figure: Any, item: Item, column: int, row: int) -> Any:
-    """Where a figure is drawn: below its title, above its legend. Room is reckoned, as measuring it (matplotlib's constrained
-    layout) takes as long as all the drawing."""
+    """The area of a plot, below its title and above its legend. Its size is estimated, because measuring it (matplotlib's
+    constrained layout) takes as long as all the drawing."""
     width, height = figure.get_size_inches()
     title = textwrap.wrap(item["title"], 85)
     above, below = 0.2 + 0.22 * len(title), 0.6 + 0.22 * -(-_named(item) // 2)
@@ -253,7 +254,7 @@ def _axes(figure: Any, item: Item, column: int, row: int) -> Any:
 
 
 def _draw(item: Item) -> Any:
-    """A matplotlib figure, or None of an item that is none (a table)."""
+    """A matplotlib figure, or None for an item that is not a figure (a table)."""
     parts = item["items"] if item["kind"] == "multiples" else [item]
     parts = [p for p in parts if p["kind"] == "map" or "series" in p and p["series"] and p["kind"] != "ridges"]
     if not parts:
@@ -275,7 +276,7 @@ def _saved(figure: Any, kind: str) -> bytes:
 
 
 def _figures(stem: str, sections: list[Section], program: str) -> dict[str, bytes]:
-    """Every figure as SVG and PNG, by the name of its file; the first SVG is for readers of the page without JavaScript."""
+    """Every figure as SVG and PNG, by file name; the first SVG is for readers of the page without JavaScript."""
     try:
         settings = study.load("matplotlib").rcParams
     except study.MissingError as error:
@@ -313,7 +314,7 @@ def _escaped(text: str) -> str:
 
 
 def _summary(table: Table, tiles: bool) -> str:
-    """For readers without JavaScript. tiles: of a table with one row, a name above each value."""
+    """The summary for readers without JavaScript. tiles: for a table with one row, a name above each value."""
     cells = [[_escaped(c.text(v)) for c, v in zip(table.columns, row)] for row in table.rows]
     heads = [_escaped(c.name) for c in table.columns]
     right = ["" if c.format == "s" else ' class="right"' for c in table.columns]
@@ -325,7 +326,7 @@ def _summary(table: Table, tiles: bool) -> str:
 
 
 def plain_figure(item: Item) -> str:
-    """Lines without the viewer: ends of both axes in words, and a polyline for each series. Not of logarithmic axes."""
+    """Lines without the viewer: the ends of both axes as text, and one polyline per series. Not for logarithmic axes."""
     points = [[(x, y) for x, y in zip(s["x"], s["y"]) if y is not None] for s in item["series"]]
     xs, ys = ([p[k] for line in points for p in line] for k in (0, 1))
     if not xs or "log" in (item["x"].get("scale"), item["y"].get("scale")):
@@ -357,7 +358,8 @@ def plain_bars(item: Item) -> str:
 
 def page_html(generator: str, title: str, table: Table, sections: list[Section], plain: str, note: str = "",
               tiles: bool = False) -> bytes:
-    """tools/inspect/page/README.md has the format. table: the summary; plain: a figure for readers without JavaScript."""
+    """The page; tools/inspect/page/README.md describes the format. table: the summary; plain: a figure for readers without
+    JavaScript."""
     item, title = study.table_item("", table), redact(title)
     data = {"format": 1, "title": title, "summary": {"columns": item["columns"], "rows": item["rows"]},
             "sections": [{"title": s.title, "text": s.text, "items": s.items, "folded": s.folded} for s in sections]}
@@ -374,7 +376,8 @@ def page_html(generator: str, title: str, table: Table, sections: list[Section],
 
 def write_files(folder: Path, stem: str, numbers: str, module: ModuleType, result: dict[str, Any],
                 options: Options) -> Path:
-    """All files of a study; returns the page's path. It comes first: it is what check_folder knows ours by."""
+    """Writes all files of a study and returns the page's path. The page is written first: check_folder recognises the study's
+    files by it."""
     sections = module.page(result, options)
     figures = _figures(stem, sections, f"ccstudy {stem}")
     path = folder / f"{stem}.html"

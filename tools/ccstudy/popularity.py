@@ -1,4 +1,4 @@
-"""What NUCLR (Wang et al., ICLR 2025) calls popularity, for fixed similarities."""
+"""The popularity of NUCLR (Wang et al., ICLR 2025) for fixed similarities."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def solve(kernel: np.ndarray) -> np.ndarray:
 
 
 def approach(kernel: np.ndarray, iterations: int, least: float) -> tuple[np.ndarray, float]:
-    """The same q after so many iterations, or once its gap is below `least`: the largest of n times the gradient's elements,
+    """The same q after this many iterations, or once its gap is below `least`: the largest element of n times the gradient,
     |1 - sum_i P_ij|."""
     v = np.ones(len(kernel))
     for k in range(iterations):

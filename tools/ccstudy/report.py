@@ -3,8 +3,8 @@
     RUN/*.json* --run_log--> figures, tables                                             } page.html
     ids in RUN/metrics.jsonl, `ccdump popularity` --> `ccdump cat --thumbnail` --> cards }
 
-Every quantity has one figure with a line for each run, if any run has it. Long lines are reduced to the means of equal
-parts with a band from the smallest to the largest value, so the page stays small.
+Every quantity has one figure with a line for each run, if any run has it. Long lines are reduced to means of equal
+parts with a min-max band, so the page stays small.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def _line(name: str, points: Points, scale: float, colour: int, most: int, band:
 
 
 def _also(run: RunLog, steps: list[float]) -> dict[str, list[float]]:
-    """Epochs, samples and seconds of training, without evaluations, at these steps; of ranks and resumed launches the seconds
-    are those of rank 0, and what a killed one did is not known."""
+    """Epochs, samples and seconds of training (without evaluations) at these steps. With several ranks or resumed sessions the
+    seconds are those of rank 0; the unrecorded time of a killed session is missing."""
     per_epoch, batch = number(member(run.launch, "steps_per_epoch")), number(member(run.launch, "batch"))
     every, evaluation = run.series["seconds"], run.series["evaluation_s"]
     if not per_epoch or per_epoch < 0 or batch is None or not every.x or len(every.x) != len(evaluation.x):
@@ -113,7 +113,7 @@ def _also(run: RunLog, steps: list[float]) -> dict[str, list[float]]:
 
 
 class _Drawer:
-    """Figures of the runs, added to a section."""
+    """Adds figures of the runs to a section."""
 
     def __init__(self, runs: list[RunLog]):
         self.runs = runs
@@ -121,7 +121,7 @@ class _Drawer:
         self.band = len(runs) <= 2  # more cover each other
 
     def line(self, name: str, points: Points, scale: float, colour: int, dashed: bool = False) -> list[Item]:
-        """None where there are no points."""
+        """None if there are no points."""
         return [_line(name, points, scale, colour, self.most, self.band, dashed)] if points.x else []
 
     def run_line(self, run: RunLog, label: str, name: str, scale: float, colour: int) -> list[Item]:
@@ -138,19 +138,19 @@ class _Drawer:
                             "y": axis(y, unit, "log" if log else "linear")})
 
     def runs_of(self, s: Section, name: str, title: str, y: str, unit: str = "", scale: float = 1.0) -> None:
-        """A line of each run."""
+        """One line per run."""
         values = [v for r in self.runs for v in r.series[name].y]
         log = name == "grad_norm" and bool(values) and min(values) > 0 and max(values) > 10 * min(values)
         series = [line for i, r in enumerate(self.runs) for line in self.run_line(r, r.name, name, scale, i + 1)]
         self.lines(s, title, y, unit, series, log)
 
     def changes(self, s: Section, name: str, title: str, y: str) -> None:
-        """The same of what is mostly constant: only where it changes, or differs between runs."""
+        """The same for a mostly constant quantity: only if it changes, or differs between runs."""
         if len({v for r in self.runs for v in r.series[name].y}) > 1:
             self.runs_of(s, name, title, y)
 
     def together(self, s: Section, names: dict[str, str], title: str, y: str, unit: str, scale: float = 1.0) -> None:
-        """Several lines of one run; of several runs a figure for each of them."""
+        """Several lines of one run in one figure; for several runs one figure per line."""
         if len(self.runs) > 1:
             for name, label in names.items():
                 self.runs_of(s, name, f"{title}: {label}", y, unit, scale)
@@ -160,7 +160,7 @@ class _Drawer:
         self.lines(s, title, y, unit, series)
 
     def losses(self, s: Section, name: str, title: str) -> None:
-        """Losses of several runs in one figure only where a lower one is a better one."""
+        """Losses of several runs share a figure only if lower means better across them."""
         depends = ["task", "loss", "variant", "tau", "positives"] + (["batch-size"] if name == "loss" else [])
         settings = [", ".join(f"{o} {v:g}" if isinstance(v, float) else f"{o} {v}" for o in depends
                               if isinstance(v := r.option(o), (str, int, float))) for r in self.runs if r.series[name].x]
@@ -178,7 +178,7 @@ def _note(text: str) -> Item:
 
 
 def _faults(runs: list[RunLog]) -> list[Item]:
-    """What a reader of the figures must know of a log that is not whole."""
+    """Notes for readers of the figures if a log is incomplete."""
     notes = []
     for r in runs:
         if r.unread:
@@ -220,7 +220,7 @@ _STAGES = {"step_s": "steps", "load_s": "waiting for batches", "ranks_s": "waiti
 
 
 def _stage_percent(r: RunLog, begin: int, end: int) -> list[float]:
-    """Of the time of lines [begin, end), whose last is what the others leave."""
+    """Percentages of the time of lines [begin, end); the last stage is the remainder."""
     whole = sum(r.series["seconds"].y[begin:end])
     parts = [sum(r.series[name].y[begin:end]) for name in _STAGES]
     return [100 * max(part, 0.0) / whole if whole > 0 else 0.0 for part in [*parts, whole - sum(parts)]]
@@ -233,7 +233,7 @@ def _duration(seconds: float) -> str:
 
 
 def _stage_shares(r: RunLog) -> Item:
-    """Of the time from one line to the next, on top of each other."""
+    """Fractions of the time from one line to the next, stacked."""
     every = r.series["seconds"]
     count = min(len(every.x), _LINE_POINTS // 2)
     ends = [i * len(every.x) // count for i in range(count + 1)]
@@ -246,7 +246,7 @@ def _stage_shares(r: RunLog) -> Item:
 
 
 def _stages(d: _Drawer) -> list[Section]:
-    """None where no run has recorded it."""
+    """None if no run has recorded stages."""
     if not any(r.series["seconds"].x for r in d.runs):
         return []
     rows = []
@@ -273,7 +273,7 @@ def _stages(d: _Drawer) -> list[Section]:
 
 
 def _of(at: float, end: Any) -> str:
-    """"3 of 30"; the end is not known to all logs."""
+    """"3 of 30"; not all logs record the end."""
     last = number(end)
     return "" if not math.isfinite(at) else f"{at:.0f} of {last:.0f}" if last is not None else f"{at:.0f}"
 
@@ -302,7 +302,7 @@ def _redacted(value: Any) -> Any:
 
 
 def _origins(runs: list[RunLog]) -> Section:
-    """How the runs were made: command, machine, datasets, options."""
+    """How the runs were started: command, machine, datasets, options."""
     return Section("Run configurations" if len(runs) > 1 else "Run configuration", items=[
         {"kind": "run", "title": pages.redact(r.path), "launch": _redacted(r.launch),
          "options": _redacted(member(r.config, "options"))} for r in runs])
@@ -312,7 +312,8 @@ def _origins(runs: list[RunLog]) -> Section:
 
 
 class _Samples:
-    """What ccdump shows of the datasets of a run. Servers that only the run names are not asked, unless it is trusted."""
+    """Samples of a run's datasets, read by ccdump. Servers that only the run names are not contacted unless the run is
+    trusted."""
 
     def __init__(self, options: Options, run: RunLog, room: int):
         self.card = Cards(room).card
@@ -330,7 +331,7 @@ class _Samples:
             self.words += ["--only-data", place]
 
     def ask(self, words: list[str], arguments: list[str]) -> list[dict[str, Any]]:
-        """Lines of JSON of a command of ccdump."""
+        """The lines of JSON that a ccdump command prints."""
         with start(["ccdump", *words, *self.words, "--", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                    stdin=subprocess.DEVNULL) as child:
             out, err = child.communicate()
@@ -362,7 +363,7 @@ def _list(value: Any, name: str) -> list[Any]:
 
 
 def _rank(query: Any, before: list[Any]) -> str:
-    """"number 3, at first 17": the same queries are asked at every evaluation, but listed by rank."""
+    """"number 3, at first 17": the same queries are used at every evaluation, but listed by rank."""
     first = [f", at first {_whole(old, 'rank')}" for old in before
              if (_whole(old, "id"), _whole(old, "caption")) == (_whole(query, "id"), _whole(query, "caption"))]
     return f"number {_whole(query, 'rank')}" + "".join(first[:1])
@@ -377,7 +378,7 @@ def _score(found: Any) -> float:
 
 
 def _examples(samples: _Samples, run: RunLog) -> list[Section]:
-    """What captions and images found at the last evaluation. None where the run was not evaluated on captions."""
+    """Retrieved captions and images of the last evaluation. None if the run was not evaluated on captions."""
     val, now, first = run.option("val"), run.last_examples, run.first_examples
     if now is None or not isinstance(val, str):
         return []
@@ -416,8 +417,8 @@ def _places(run: RunLog) -> list[str]:
 
 
 def _extremes(samples: _Samples, run: RunLog) -> list[Section]:
-    """The samples with the largest and the smallest zeta in the last checkpoint, or u where zeta has not changed yet. None
-    where no checkpoint keeps either."""
+    """The samples with the largest and smallest zeta in the last checkpoint, or u if zeta has not changed yet. None if no
+    checkpoint has either."""
     if not any(f"{side}.{by}" in run.columns for by in ("zeta", "log_u") for side in dynamics.SIDES):
         return []
     s = Section("Extreme samples", items=[{"kind": "text", "text": (
@@ -454,7 +455,7 @@ def _moved(samples: _Samples, run: RunLog) -> list[Section]:
 
 
 def _check_size(text: str) -> None:
-    """As ccdump has it, before the work."""
+    """Checks the size as ccdump does, before the work."""
     found = re.fullmatch(r"([0-9]+)(KiB|MiB|GiB|TiB)?", text)
     power = ["", "KiB", "MiB", "GiB", "TiB"].index(found[2] or "") if found else 0
     if found is None or not 256 << 20 <= int(found[1]) << 10 * power <= 1024 << 40:
@@ -462,7 +463,7 @@ def _check_size(text: str) -> None:
 
 
 def check_model(run: str) -> None:
-    """A run from before its checkpoints were checked: what is drawn of it would look like a result."""
+    """Refuses a run with an invalid last checkpoint: its figures would look like results."""
     if os.path.exists(os.path.join(run, "last")) and found("ccdump"):
         with start(["ccdump", "state", "--json", "--", run], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
             said = child.communicate()[1].decode("utf-8", "replace").splitlines()
@@ -474,7 +475,7 @@ def check_model(run: str) -> None:
 
 
 def _probe(runs: list[RunLog], pairs: int) -> list[Item]:
-    """Adds to every RUN/probe.jsonl; returns notes on what is missing."""
+    """Extends every RUN/probe.jsonl; returns notes on what is missing."""
     for r in runs:
         if r.columns and "text.zeta" not in r.columns:
             raise UsageError(f"--probe-pairs compares zeta, which the loss {r.option('loss')} of {r.path} does not keep")
@@ -507,7 +508,7 @@ def _follow(options: Options) -> None:
     if len(options.arguments) > 1:
         raise UsageError("--follow, --tensorboard and --wandb take one RUN")
     for name in {"out", "group", "force"} & options.given:
-        raise UsageError(f"--{name} is about a page; --follow, --tensorboard and --wandb write none")
+        raise UsageError(f"--{name} applies to pages; --follow, --tensorboard and --wandb write no page")
     run = RunLog(options.arguments[0])
     val, samples = run.option("val"), _Samples(options, run, 0)
     report_follow.follow(options, run, report_follow.examples_of(lambda ids: samples.read(str(val), ids)))
@@ -523,7 +524,7 @@ def act(options: Options, program: str) -> None:
         _follow(options)
         return
     if len(options.arguments) > _MAX_RUNS and not options.group:
-        raise UsageError(f"at most {_MAX_RUNS} runs are drawn over each other; --group makes rows of those that differ in --seed")
+        raise UsageError(f"at most {_MAX_RUNS} runs fit one page; with --group, runs that differ only in --seed form one row")
     if options.cache_size is not None:
         _check_size(options.cache_size)
     runs = [RunLog(run) for run in options.arguments]

@@ -1,11 +1,11 @@
-"""`ccstream-report --follow`, `--tensorboard DIR` and `--wandb PROJECT`: one run as it is trained, here and in other viewers.
+"""`ccstream-report --follow`, `--tensorboard DIR` and `--wandb PROJECT`: one run while it is trained, here and in other viewers.
 
     RUN/metrics.jsonl --_lines--> one step's lines --_numbers--> event files, Weights & Biases, or JSON on stdout
-                                 `--> _Live, the line that ccstream-train shows of it
+                                 `--> _Live, the progress line that ccstream-train shows
 
-Every number has the name of its path ("retrieval/mean_r1"), every histogram too. A step is written when the next one begins,
-so that an evaluation is in one record with it. Where a run was resumed from an earlier step, its steps come again: event
-files then take back what follows, W&B ignores what it has.
+Every number and histogram is named by its path ("retrieval/mean_r1"). A step is written when the next one begins, so that an
+evaluation is in one record with it. If a run was resumed from an earlier step, its steps are repeated: event files then purge
+the old ones from there on; W&B ignores steps that it already has.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Examples = Callable[[Any], tuple[list[list[bytes]], list[str]]]
 
 
 def _is_held(run: str) -> bool:
-    """Whether ccstream-train is training it: a running one holds a lock on sessions.jsonl."""
+    """Whether ccstream-train is training the run: it holds a lock on sessions.jsonl while it runs."""
     try:
         with open(os.path.join(run, "sessions.jsonl"), "rb") as file:
             asked = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
@@ -50,8 +50,8 @@ def _is_held(run: str) -> bool:
 
 
 def _lines(run: str, follow: bool) -> Iterator[bytes]:
-    """Whole lines, and an empty one when there is no other yet, until the end of the run or of what it has written. From the
-    first again where the file was replaced. Of a line that is too long, its beginning."""
+    """Yields whole lines, and an empty one while there is no new one, until the run ends or (without `follow`) the file ends.
+    Restarts at the first line if the file was replaced. Too long lines are truncated."""
     path = os.path.join(run, "metrics.jsonl")
     file, rest = None, b""
     try:
@@ -76,7 +76,7 @@ def _lines(run: str, follow: bool) -> Iterator[bytes]:
 
 
 def _numbers(value: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """(name, number or histogram) of an object and the objects in it."""
+    """(name, number or histogram) for everything in an object, including nested objects."""
     for key, one in value.items():
         name = f"{path}/{key}" if path else key
         if number(one) is not None:
@@ -96,7 +96,7 @@ def _is_histogram(h: dict[str, Any]) -> bool:
 
 
 class _Live:
-    """What a step says, as ccstream-train does: one line, redrawn on a terminal, else one every ten seconds; and evaluations."""
+    """Shows steps as ccstream-train does: one line, redrawn on a terminal, else one every ten seconds; and evaluations."""
 
     def __init__(self, run: str):
         self.run = run
@@ -153,7 +153,7 @@ class _Live:
 
 
 class _Steps:
-    """Joins the lines of a step and hands them to a sink."""
+    """Joins the lines of a step and passes them to a sink."""
 
     def __init__(self, sink: Any):
         self.sink = sink
@@ -204,12 +204,12 @@ class _Printer:
 
 
 class _EventFiles:
-    """An event file of TensorBoard. Its first record, and one wherever steps come again, takes back the steps from there on
-    that the folder has."""
+    """A TensorBoard event file. Its first record, and one at every repeated step, purges later steps that the folder already
+    has."""
 
     def __init__(self, folder: str, examples: Examples):
         if "://" in folder:
-            raise UsageError(f"{folder}: only local folders are written; upload the folder afterwards")
+            raise UsageError(f"{folder}: output must be a local folder; upload it afterwards")
         try:
             self.event: Any = importlib.import_module("tensorboard.compat.proto.event_pb2")
             self.summary: Any = importlib.import_module("tensorboard.compat.proto.summary_pb2")
@@ -297,7 +297,7 @@ class _Wandb:
 
 
 def _shown(value: Any) -> Any:
-    """Options without the secrets of locations."""
+    """Options, with secrets removed from locations."""
     if isinstance(value, dict):
         return {key: _shown(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -306,8 +306,8 @@ def _shown(value: Any) -> Any:
 
 
 def examples_of(read: Callable[[list[int]], dict[int, dict[str, Any]]]) -> Examples:
-    """Retrieval examples as images: for each caption its own and those that it found, the nearest first, and a text that says
-    which of them is its own. read: captions and thumbnails by sample id."""
+    """Retrieval examples as images: for each caption its own image and the retrieved ones, nearest first, and a text that marks
+    its own. read: captions and thumbnails by sample id."""
     def make(found: Any) -> tuple[list[list[bytes]], list[str]]:
         queries = [(q, [f for f in member(q, "found") or [] if isinstance(f, dict)]) for q in member(found, "t2i") or []]
         known = read([one["id"] for q, hits in queries for one in [q, *hits]])
@@ -323,7 +323,7 @@ def examples_of(read: Callable[[list[int]], dict[int, dict[str, Any]]]) -> Examp
 
 
 def follow(options: Any, run: RunLog, examples: Examples) -> None:
-    """Raises DataError where a run that is followed stops before its end."""
+    """Raises DataError if a followed run stops before its end."""
     viewers: list[_Steps | _Live] = []
     if options.tensorboard is not None:
         viewers.append(_Steps(_EventFiles(options.tensorboard, examples)))
@@ -344,7 +344,7 @@ def follow(options: Any, run: RunLog, examples: Examples) -> None:
         viewer.close()
     last = RunLog(run.path)
     if last.unread and not options.quiet:
-        print(f"ccstream-report: {run.path}/metrics.jsonl: {last.unread} lines are not read: no JSON with a step", file=sys.stderr)
+        print(f"ccstream-report: {run.path}/metrics.jsonl: {last.unread} lines were skipped: not JSON objects with a step", file=sys.stderr)
     if not options.follow or stopped:
         return
     if not last.is_finished():

@@ -1,4 +1,4 @@
-"""`ccstream-report --group`: existing runs as `ccstudy table` shows its own: a row for the runs that differ in --seed alone."""
+"""`ccstream-report --group`: existing runs in the form of `ccstudy table`: one row for runs that differ only in --seed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _grouped(runs: list[RunLog]) -> list[list[RunLog]]:
         group = groups.setdefault(json.dumps(_settings(run), sort_keys=True), [])
         twin = next((r for r in group if _seed(r) == _seed(run)), None)
         if twin is not None:
-            raise UsageError(f"{twin.path} and {run.path} have the same settings and the same seed {_seed(run)}; name one of them")
+            raise UsageError(f"{twin.path} and {run.path} have the same settings and the same seed {_seed(run)}; pass only one of them")
         group.append(run)
     return list(groups.values())
 
@@ -66,12 +66,12 @@ def _row_names(groups: list[list[RunLog]], differ: list[str]) -> list[str]:
 
 
 def _result(runs: list[RunLog]) -> dict[str, Any]:
-    """As the JSON of `ccstudy table`, as far as runs record it."""
+    """The JSON of `ccstudy table`, as far as runs record it."""
     groups = _grouped(runs)
     differ = _differing(groups)
     tests = [name for name in EVALUATIONS if all(r.series[name].x for r in runs)]
     if not tests:
-        raise DataError("the runs have no evaluation in common: train with the same of --val, --zeroshot, --knn and --probe")
+        raise DataError("the runs have no evaluation in common; train all with the same of --val, --zeroshot, --knn and --probe")
     rows: dict[str, Any] = {}
     for name, group in zip(_row_names(groups, differ), groups):
         rows[name] = {"settings": {n: group[0].option(n) for n in differ}, "runs": [{
@@ -85,7 +85,7 @@ def _result(runs: list[RunLog]) -> dict[str, Any]:
 
 
 def _thinned(x: list[float], y: list[float], most: int = 120) -> tuple[list[float], list[float]]:
-    """Means of equal parts, at their ends."""
+    """Means of equal parts, placed at their ends."""
     ends = [i * len(x) // min(most, len(x)) for i in range(min(most, len(x)) + 1)] if x else []
     return [x[b - 1] for b in ends[1:]], [math.fsum(y[a:b]) / (b - a) for a, b in zip(ends, ends[1:])]
 
@@ -128,6 +128,6 @@ def make(runs: list[RunLog], program: str) -> tuple[dict[str, Any], bytes, Table
     sections = _sections(result)
     plain = pages.plain_figure(sections[2].items[0])
     summary = table.table(result)
-    what = "Mean and standard deviation over seeds" if len(result["seeds"]) > 1 else "One seed, so without deviations;"
+    what = "Mean and standard deviation over seeds" if len(result["seeds"]) > 1 else "One seed, so no standard deviations;"
     return result, pages.page_html(program, result["title"], summary, [s for s in sections if s.items or s.text], plain,
                                    f"{what} of the last evaluation, in percent"), summary

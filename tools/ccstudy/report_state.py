@@ -1,5 +1,5 @@
-"""The parts of `ccstream-report`'s page on the numbers that a run keeps of every sample: their range, quantiles and histograms over
-checkpoints, how well zeta agrees with the minimiser of eq. (8), and the samples that moved most."""
+"""The parts of `ccstream-report`'s page about per-sample state: its range, quantiles and histograms over checkpoints, how well
+zeta agrees with the minimiser of eq. (8), and the samples that moved most."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHARES = {"5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95}
 
 
 def named(runs: list[RunLog], columns: list[TableColumn], rows: list[list[Any]]) -> Table:
-    """A row for each run; of one run without its name, which is the title of the page. Empty where a number is not known."""
+    """One row per run; for a single run without its name, which is the page's title. Empty if a number is unknown."""
     cells = [[pages.redact("" if not isinstance(v, str) and not math.isfinite(v) else c.text(v)) for c, v in zip(columns, row)]
              for row in rows]
     if len(runs) > 1:
@@ -31,7 +31,7 @@ _SHARE = axis("samples seen", "%")
 
 
 def _column_lines(d: Any, s: Section, name: str) -> None:
-    """Smallest, mean and largest value at every checkpoint; of several runs the means."""
+    """Minimum, mean and maximum at every checkpoint; for several runs only the means."""
     if len(d.runs) == 1:
         c = d.runs[0].columns[name]
         d.lines(s, name, name, "", d.line("max", c.max, 1, 1, True) + d.line("mean", c.mean, 1, 1) +
@@ -53,7 +53,7 @@ def _last_histograms(d: Any, s: Section, name: str) -> None:
 
 
 def _ridges(d: Any, s: Section, name: str) -> None:
-    """Of one run histograms of checkpoints that are spread evenly, the first and the last among them."""
+    """For a single run: histograms at evenly spaced checkpoints, including the first and the last."""
     all_ = d.runs[0].columns[name].histograms
     count = min(len(all_), _MAX_RIDGES)
     chosen = [all_[i * (len(all_) - 1) // (count - 1) if count > 1 else 0] for i in range(count)]
@@ -69,14 +69,14 @@ def _base(name: str) -> str:
 
 
 def _unit(r: RunLog, name: str, step: float) -> float:
-    """zeta is a similarity, so tau is its unit; log u is a plain logarithm."""
+    """zeta is a similarity, so its unit is tau; log u is a plain logarithm."""
     points = r.series["tau"]
     at = max((k for k, x in enumerate(points.x) if x <= step), default=-1)
     return points.y[at] if _base(name) == "zeta" and at >= 0 and points.y[at] > 0 else 1.0
 
 
 def _quantiles(d: Any, s: Section, name: str) -> None:
-    """Of zeta and log u at every checkpoint, in units of tau."""
+    """Quantiles of zeta (in units of tau) and log u at every checkpoint."""
     series = []
     for i, r in enumerate(d.runs):
         all_ = r.columns.get(name, Column()).histograms
@@ -99,7 +99,7 @@ def _percent(c: Column, points: Points) -> float:
 
 
 def _spread(d: Any, s: Section) -> None:
-    """A row for each column of each run, from its last checkpoint that has visited samples."""
+    """One row per column and run, from the run's last checkpoint that has visited samples."""
     heads = ["column", "unit", "samples", *_SHARES, "deviation", "at the smallest, %", "at the largest, %"]
     forms = ["s", "s", "s", *[".4g"] * (len(_SHARES) + 1), ".3g", ".3g"]
     rows = []
@@ -121,7 +121,7 @@ def _spread(d: Any, s: Section) -> None:
 
 
 def _probes(d: Any, s: Section) -> None:
-    """What RUN/probe.jsonl has."""
+    """The content of RUN/probe.jsonl."""
     agree, spread, notes = [], [], []
     for i, r in enumerate(d.runs):
         lines = dynamics.probed(r.path)
@@ -146,7 +146,7 @@ def _probes(d: Any, s: Section) -> None:
 
 
 def columns(d: Any) -> list[Section]:
-    """Every column that any run has: those of momenta apart."""
+    """Every column of any run, except moving averages of gradients."""
     state, momenta = Section("Per-sample state"), Section("Momenta of zeta", folded=True)
     _probes(d, state)
     _spread(d, state)
@@ -163,14 +163,14 @@ def columns(d: Any) -> list[Section]:
 
 
 def chosen_columns(run: RunLog) -> list[str]:
-    """zeta of both sides, or log u where zeta has not changed yet; of those whose samples differ."""
+    """zeta of both sides, or log u if zeta has not changed yet; only columns whose entries differ."""
     names = [f"{side}.{by}" for by in ("zeta", "log_u") for side in ("text", "image")]
     differ = [name for name in names if name in run.columns and run.columns[name].max.last() > run.columns[name].min.last()]
     return [name for name in differ if name.endswith("zeta")] or differ
 
 
 def moved(samples: Any, run: RunLog, places: list[str]) -> list[Section]:
-    """The samples whose zeta, or log u, changed most between the checkpoints that the run keeps. None of a run that keeps one."""
+    """The samples whose zeta or log u changed most between the run's checkpoints. None if it has a single one."""
     found = dynamics.moves(run.path, chosen_columns(run), _MOVED)
     if found is None:
         return []

@@ -1,8 +1,8 @@
-"""What RUN/metrics.jsonl and RUN/sessions.jsonl hold, as lists of numbers over steps.
+"""The content of RUN/metrics.jsonl and RUN/sessions.jsonl, as lists of numbers over steps.
 
-A run may be a stranger's: a line that does not parse, such as the last one of a run that was killed, is counted and
-skipped. Where steps occur again, because a run was resumed from an earlier one, the later ones count: a line of a step
-that is not after the last one takes back everything from that step on, as the run itself does when it is resumed.
+Runs are untrusted: a line that does not parse, such as the last one of a killed run, is counted and skipped. If steps are
+repeated because a run was resumed from an earlier one, the later lines count: a line whose step is not after the previous one
+discards everything from that step on, as the run itself does when it is resumed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LimitError(StudyError):
 
 
 def number(value: Any) -> float | None:
-    """None of what is no finite number."""
+    """None if it is not a finite number."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
             value = float(value)
@@ -55,12 +55,12 @@ def number(value: Any) -> float | None:
 
 
 def digits(values: Iterable[float]) -> list[float]:
-    """Nine digits: all of a step, and more than a figure shows."""
+    """Rounds to nine digits: enough for every step number, and more than a figure shows."""
     return [float(f"{v:.9g}") for v in values]
 
 
 def member(value: Any, name: str) -> Any:
-    """None where there is none."""
+    """A field of an object; None if it is absent."""
     return value.get(name) if isinstance(value, dict) else None
 
 
@@ -69,7 +69,7 @@ def _refuse(word: str) -> None:
 
 
 def parse(text: bytes) -> Any:
-    """None of what is not JSON."""
+    """None if it is not JSON."""
     try:
         return json.loads(text, parse_constant=_refuse) if len(text) <= MAX_LINE_BYTES else None
     except (ValueError, RecursionError):
@@ -108,7 +108,8 @@ class Histogram:
 
 
 class Column:
-    """One column of the per-sample state, over checkpoints. at_min, at_max: how many entries hold that value."""
+    """One column of the per-sample state over checkpoints. at_min, at_max: number of entries with the smallest or largest
+    value."""
 
     NUMBERS = ("visited", "min", "mean", "max", "std", "at_min", "at_max")
 
@@ -127,7 +128,7 @@ class Column:
             self._add_histogram(step, member(value, "histogram"), visited)
 
     def _add_histogram(self, step: float, value: Any, visited: float) -> None:
-        """One that does not make sense is omitted."""
+        """Omits a histogram that is not valid."""
         while self.histograms and self.histograms[-1].step >= step:
             self.histograms.pop()
         low, width, counts = (member(value, name) for name in ("low", "width", "counts"))
@@ -144,7 +145,7 @@ class Column:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """An absent file has none. Of a line that is too long, its beginning."""
+    """Lines of a file; none if it is absent. Too long lines are truncated."""
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise LimitError(f"{path} is larger than {_MAX_FILE_BYTES >> 30} GiB")
@@ -158,7 +159,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _document(path: Path) -> Any:
-    """None of a file that is absent or does not parse."""
+    """None if the file is absent or does not parse."""
     try:
         with path.open("rb") as file:
             return parse(file.read(MAX_LINE_BYTES + 1))
@@ -169,7 +170,7 @@ def _document(path: Path) -> Any:
 class RunLog:
     def __init__(self, run: str):
         if not any(os.path.exists(os.path.join(run, name)) for name in ("config.json", "metrics.jsonl")):
-            raise NotFoundError(f"{run} is not a run of ccstream-train: there is no config.json and no metrics.jsonl in it")
+            raise NotFoundError(f"{run} is not a run of ccstream-train: it has no config.json and no metrics.jsonl")
         self.path = run.rstrip("/") or "/"
         self.folders = 1  # of the path, at its end, that the name has
         self.series = {name: Points() for names in SERIES.values() for name in names}
@@ -200,7 +201,7 @@ class RunLog:
 
     @property
     def name(self) -> str:
-        """In legends: the end of the path."""
+        """Name in legends: the end of the path."""
         return "/".join(self.path.split("/")[-self.folders:]) or self.path
 
     def option(self, name: str) -> Any:
@@ -215,7 +216,7 @@ class RunLog:
         return found if found and found > 0 else None
 
     def is_finished(self) -> bool:
-        """Its last step is the last of its schedule, or --patience ended it there."""
+        """Whether the last step is the last of the schedule, or --patience stopped it there."""
         return self.last_step in (self.ended, number(member(self.launch, "total_steps")))
 
     def _add(self, line: Any) -> None:
@@ -254,7 +255,7 @@ class RunLog:
 
 
 def name_apart(runs: list[RunLog]) -> None:
-    """Lengthens the names of runs that have the same, as those of a/run and b/run, to the left."""
+    """Lengthens equal names of runs to the left, as for a/run and b/run."""
     longer = True
     while longer:
         names = [r.name for r in runs]

@@ -1,18 +1,18 @@
-"""What every study is made of. A study is a module NAME.py of this package with
+"""The interface of every study. A study is a module NAME.py of this package with
 
     PURPOSE    one line for --help                TITLE     of the page
-    OPTIONS    list[Option], besides COMMON       NOTES     paragraphs of --help
+    OPTIONS    list[Option], in addition to COMMON  NOTES   paragraphs of --help
     EXAMPLES   command lines                      USAGE     optional: words after the name
-    run(options, progress) -> dict                the JSON; members that begin with "_" are for `page` alone
+    run(options, progress) -> dict                the JSON; fields that begin with "_" are for `page` only
     table(result) -> Table                        the text on stdout and the page's summary
-    page(result, options) -> list[Section]        figures and tables; figures become SVG and PNG files too
+    page(result, options) -> list[Section]        figures and tables; figures are also written as SVG and PNG files
     check(options)                                optional: raises UsageError before the work
-    stem(options) -> str                          optional: name of the files, else NAME
-    ARGUMENTS                                     optional: (least, most) arguments, else none
+    stem(options) -> str                          optional: base name of the files, else NAME
+    ARGUMENTS                                     optional: (min, max) number of arguments, else none
     exit_code(result) -> int                      optional: of a run that has a result, else 0
 
-Modules import np (and scipy, sklearn, ccstream) from here: they load when first used, so that --help needs
-none of them, and a missing one ends the program with a line that says what to install.
+Modules import np (and scipy, sklearn, ccstream) from here: they are loaded on first use, so that --help needs
+none of them, and a missing one stops the program with a line that says what to install.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Item = dict[str, Any]  # a figure or table of the page: tools/inspect/page/READM
 
 
 class StudyError(Exception):
-    """Ends the program with its text on stderr. Exit codes are those of the other programs."""
+    """Stops the program with its text on stderr. Exit codes are those of the other programs."""
 
     code = 70
 
@@ -45,7 +45,7 @@ class UsageError(StudyError):
 
 
 class DataError(StudyError):
-    """A file contradicts its format, or does not fit."""
+    """A file violates its format, or does not match the other files."""
 
     code = 65
 
@@ -74,7 +74,7 @@ def load(name: str) -> ModuleType:
             pip = "scikit-learn" if missing == "sklearn" else missing
             raise MissingError(f"{missing} is not installed: apt install {_PACKAGES[missing]}, or "
                                f"pip install {pip}") from None
-        raise MissingError(f"the Python package ccstream does not load ({error}): install libccstream0, or build with "
+        raise MissingError(f"cannot import the Python package ccstream ({error}): install libccstream0, or build with "
                            "python3-dev") from None
 
 
@@ -96,35 +96,36 @@ else:
 
 
 def check_dataset(path: str) -> None:
-    """Raises NotFoundError unless this is a dataset; a remote one is believed."""
+    """Raises NotFoundError if the path is not a dataset; remote paths are not checked."""
     if "://" in path or os.path.exists(os.path.join(path, "dataset.json")):
         return
     if os.path.exists(os.path.join(path, "config.json")):
         raise NotFoundError(f"{path} is a training run, not a dataset")
-    raise NotFoundError(f"{path}: no such dataset; ccpack makes them")
+    raise NotFoundError(f"{path}: no such dataset; create one with ccpack")
 
 
 def found(name: str) -> str | None:
-    """The path of another program: beside this one, else on PATH."""
+    """The path of another program: next to this one, else in PATH."""
     path = os.path.join(os.path.dirname(os.path.realpath(sys.argv[0])), name)
     return path if os.access(path, os.X_OK) else shutil.which(name, path=_absolute(os.environ.get("PATH", "")))
 
 
 def program(name: str) -> str:
-    """The same, or MissingError."""
+    """As found; raises MissingError if there is none."""
     path = found(name)
     if path is None:
-        raise MissingError(f"{name} is neither beside this program nor on PATH")
+        raise MissingError(f"{name} is neither next to this program nor in PATH")
     return path
 
 
 def _absolute(folders: str) -> str:
-    """Without what leads to the current folder, which may be a stranger's."""
+    """PATH without relative folders, which depend on the (untrusted) current folder."""
     return ":".join(f for f in folders.split(":") if f.startswith("/"))
 
 
 def environment(words: list[str]) -> dict[str, str]:
-    """What a program is started with: no secrets, but keys of servers where a word or a run's config.json may name one."""
+    """The environment of a child process: without secrets, except server credentials if a word or a run's config.json may name
+    a server."""
     secret = re.compile("AWS_|TOKEN|SECRET|PASSW|CREDENTIAL|API_KEY|ACCESS_KEY|PRIVATE_KEY|JWT|_PROXY|AUTH_SOCK", re.I)
     server = re.compile("AWS_|HF_|.*_PROXY", re.I)
     remote = any("://" in w or w in ("--resume", "--only-data") for w in words)
@@ -139,12 +140,12 @@ def environment(words: list[str]) -> dict[str, str]:
 
 
 def start(words: list[str], **how: Any) -> subprocess.Popen[Any]:
-    """One of our programs."""
+    """Starts a ccstream program."""
     return subprocess.Popen([program(words[0]), *words[1:]], env=environment(words), **how)
 
 
 def hide_secrets(redact: Callable[[str], str]) -> None:
-    """Overwrites locations with user names, passwords and queries in the command line that `ps` shows."""
+    """Overwrites user names, passwords and queries of locations in the command line that `ps` shows."""
     command = Path("/proc/self/cmdline").read_bytes()
     words = [os.fsencode(redact(os.fsdecode(word))) for word in command.split(b"\0")]
     shown = b"\0".join(words)
@@ -156,7 +157,7 @@ def hide_secrets(redact: Callable[[str], str]) -> None:
 
 
 class Terminal:
-    """Standard output or error, on which control characters of strangers and marks that change the direction of writing are escaped."""
+    """Standard output or error; escapes control characters of untrusted texts, and marks that change the writing direction."""
 
     def __init__(self, to: Any):
         self._to = to
@@ -171,7 +172,7 @@ class Terminal:
 
 @dataclass
 class Option:
-    """A row of an option table. kind: int, float or str; bool for a flag; list for one that repeats."""
+    """A row of an option table. kind: int, float or str; bool for a flag; list for a repeatable option."""
 
     name: str
     letter: str = ""
@@ -199,7 +200,7 @@ COMMON = [
 
 @dataclass
 class Column:
-    """A column of a Table: name, and how its numbers are formatted."""
+    """A column of a Table: its name, and the format of its numbers."""
 
     name: str
     format: str = "g"
@@ -256,7 +257,7 @@ def table_item(title: str, table: Table) -> Item:
 
 
 class Progress:
-    """A bar on a terminal, else a line a minute, on stderr. `total` is in any unit of work."""
+    """A progress bar on a terminal, else one line per minute, on stderr. `total` is in any unit of work."""
 
     def __init__(self, quiet: bool):
         self.total = 1.0

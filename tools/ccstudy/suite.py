@@ -1,13 +1,14 @@
-"""`ccstream-eval suite`: the test sets of a folder in one pass, by one process or several.
+"""`ccstream-eval suite`: evaluates the test sets of a folder in one pass, with one or several processes.
 
     DIR/wds_NAME/ --links--> OUT/index/NAME/ --ccpack index, ccstream-eval embed--> images.npy --metrics--> a line of
     all prompts of all sets  -----------------ccstream-eval embed-----------------> prompts.npy     eval_results.jsonl
 
-A line is written when a set is finished, and is what a second run skips. Several ranks share the sets by locks in OUT/index: who
-has a set's lock evaluates it. A lock ends with its process, so that another rank takes up the set of a killed one.
+A line is written when a set is finished; a second run skips sets that have one. Several ranks divide the sets by locks in
+OUT/index: the rank that holds a set's lock evaluates it. A lock ends with its process, so that another rank can take over the
+set of a killed one.
 
-suite_folder.py reads the folders, suite_encode.py has the other programs, suite_metrics.py the metrics, suite_sets.py the list of
-sets, suite_page.py table and page.
+suite_folder.py reads the folders, suite_encode.py calls the other programs, suite_metrics.py has the metrics, suite_sets.py the
+list of sets, suite_page.py table and page.
 """
 
 from __future__ import annotations
@@ -80,11 +81,11 @@ EXAMPLES = ["ccstream-eval suite runs/a --sets sets -o runs/a-suite",
 
 
 def find(options: Options) -> list[One]:
-    """The sets that the options choose, in the order of DataComp's list, others after them."""
+    """The sets selected by the options, in the order of DataComp's list; other sets follow."""
     only = {n for text in options.only for n in text.split(",") if n}
     groups = {n for text in options.group for n in text.split(",") if n}
     if groups - set(suite_sets.GROUPS):
-        raise UsageError(f"--group {min(groups - set(suite_sets.GROUPS))}: is none of {', '.join(suite_sets.GROUPS)}")
+        raise UsageError(f"--group {min(groups - set(suite_sets.GROUPS))}: expected one of {', '.join(suite_sets.GROUPS)}")
     found = suite_remote.find(options, only, groups) if "://" in options.sets else _find_here(options, only, groups)
     return sorted(found, key=lambda o: (suite_sets.place(o.known.key), o.name))
 
@@ -108,12 +109,12 @@ def _find_here(options: Options, only: set[str], groups: set[str]) -> list[One]:
         if one is not None:
             twin = next((o for o in found if o.known.key == one.known.key), None)
             if twin:
-                raise DataError(f"{twin.folder} and {folder} are one set, {one.known.key}; --only chooses")
+                raise DataError(f"{twin.folder} and {folder} are the same set, {one.known.key}; choose one with --only")
             found.append(one)
     if unused:
         raise UsageError(f"--only {min(unused)}: no such set in {top}")
     if not found:
-        raise NotFoundError(f"{top}: holds none of the sets: folders wds_NAME with test/nshards.txt are expected")
+        raise NotFoundError(f"{top}: contains none of the sets; expected folders wds_NAME with test/nshards.txt")
     return found
 
 
@@ -121,7 +122,7 @@ def _find_here(options: Options, only: set[str], groups: set[str]) -> list[One]:
 
 
 def _same_vectors(one: One, vectors: Any) -> list[str]:
-    """Notes about classes of different names that the model cannot tell apart."""
+    """Notes about classes with different names but equal vectors."""
     first: dict[bytes, int] = {}
     pairs = [(first.setdefault(v.tobytes(), i), i) for i, v in enumerate(vectors)]
     same = [(a, b) for a, b in pairs if one.names[a] != one.names[b]]
@@ -164,10 +165,10 @@ def _classes(one: One, prompts: Prompts, arrays: dict[str, Any], more: dict[str,
     one.notes += _same_vectors(one, vectors)
     if one.kind == "multilabel":
         if meta.shape[1] != len(one.names):
-            raise DataError(f"{one.folder}: the .npy have {meta.shape[1]} numbers for {len(one.names)} classes")
+            raise DataError(f"{one.folder}: the .npy files have {meta.shape[1]} numbers for {len(one.names)} classes")
         return metrics.mean_average_precision(images, vectors, meta)
     if (labels < 0).any():
-        raise DataError(f"{one.folder}: {int((labels < 0).sum())} of {len(labels)} images have no label: no .cls")
+        raise DataError(f"{one.folder}: {int((labels < 0).sum())} of {len(labels)} images have no label (.cls file)")
     predicted, ranks = metrics.classify(images, vectors, labels)
     arrays["predicted"] = predicted
     out = metrics.accuracies(predicted, ranks, labels, len(vectors))
@@ -179,7 +180,7 @@ def _classes(one: One, prompts: Prompts, arrays: dict[str, Any], more: dict[str,
 
 
 def _evaluate(encoding: Encoding, prompts: Prompts, keep: Path | None) -> dict[str, Any]:
-    """The line of a set."""
+    """The result line of a set."""
     one = encoding.one
     arrays, answer = encoding.wait()
     images = arrays["images"]
@@ -212,22 +213,22 @@ def _evaluate(encoding: Encoding, prompts: Prompts, keep: Path | None) -> dict[s
 
 
 def finished(path: Path, model: str, force: bool) -> list[dict[str, Any]]:
-    """The lines of eval_results.jsonl. One that another model has is an error."""
+    """The lines of eval_results.jsonl. A line of another model is an error."""
     if not path.exists():
         return []
     out = []
     for number, line in enumerate(read_text(path).splitlines(), 1):
         row = read_json(path, number, line)
         if not isinstance(row.get("metrics"), dict) or not isinstance(row.get("key"), str):
-            raise DataError(f"{path}: line {number}: is no result of a set; remove it, or use another --out")
+            raise DataError(f"{path}: line {number}: not the result of a test set; remove it, or use another --out")
         if row.get("model") != model and not force:
-            raise pages.ExistsError(f"{path}: line {number}: is of another checkpoint or other options; --force starts again")
+            raise pages.ExistsError(f"{path}: line {number}: belongs to another checkpoint or other options; pass --force to evaluate again")
         out += [row] if row.get("model") == model else []
     return out
 
 
 class Work:
-    """The sets that are left, for any number of ranks."""
+    """The remaining sets, for any number of ranks."""
 
     def __init__(self, options: Options, model: Model, own: str, sets: list[One], of: int):
         self.options, self.model, self.own, self.sets, self.of = options, model, own, sets, of
@@ -262,7 +263,7 @@ class Work:
                 raise ChildError(text, int(code))
         left = sum(not self._is_done(one) for one in self.sets)
         if left:
-            raise StudyError(f"all ranks were ended, {left} sets are not evaluated; the same command continues")
+            raise StudyError(f"all ranks were stopped; {left} sets are not evaluated yet; run the same command again to continue")
 
     def _child(self, number: int) -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -298,7 +299,7 @@ class Work:
             self.model.close()
 
     def _take(self, one: One, wait: bool) -> Lock | None:
-        """None: the set is finished, or another rank has it."""
+        """The set's lock; None: the set is finished, or another rank has it."""
         lock = Lock.take(self.folder / f"{one.name}.lock", wait)
         if lock and self._is_done(one):
             lock.release()
@@ -361,7 +362,7 @@ class Work:
 
 def check(options: Options) -> None:
     if options.sets is None or options.out is None:
-        raise UsageError("--sets names the folder of sets, and --out that of the results")
+        raise UsageError("pass --sets DIR (test sets) and --out DIR (results)")
 
 
 def exit_code(result: dict[str, Any]) -> int:
@@ -401,4 +402,4 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
 
 
 def _busy(out: Path) -> Any:
-    raise pages.ExistsError(f"{out}: another run writes there")
+    raise pages.ExistsError(f"{out}: in use by another run")

@@ -1,8 +1,8 @@
-"""What `ccstream-eval suite` asks of other programs: `ccpack index` reads tars where they are, and one `ccstream-eval embed
+"""Calls of other programs by `ccstream-eval suite`: `ccpack index` reads tars in place, and one `ccstream-eval embed
 --requests` encodes all sets.
 
-    ask(a)  ask(b)  wait(a)  metrics of a  ask(c)  wait(b) ...     the next set is indexed, and its request waits, while one
-                                                                 is encoded, and metrics are computed beside that
+    ask(a)  ask(b)  wait(a)  metrics of a  ask(c)  wait(b) ...     while one set is encoded, the next is indexed, its request
+                                                                 waits, and metrics of the previous one are computed
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_NUMBERS = 1 << 20  # bytes of an image's .npy
 
 
 class ChildError(StudyError):
-    """Of a child process, with its exit code and last line."""
+    """The failure of a child process: its exit code and last line."""
 
     def __init__(self, text: str, code: int):
         super().__init__(text)
@@ -37,7 +37,7 @@ class ChildError(StudyError):
 
 
 class _Errors(threading.Thread):
-    """Passes a child's stderr on, but for its last line, which is the message of a failure."""
+    """Forwards a child's stderr, except its last line, which is the error message if it fails."""
 
     def __init__(self, child: subprocess.Popen[str]):
         super().__init__(daemon=True)
@@ -52,7 +52,7 @@ class _Errors(threading.Thread):
     def failure(self, name: str) -> ChildError:
         code = self.child.wait()
         self.join()
-        return ChildError(self.last.strip() or f"{name} was ended by signal {-code}", code if code > 0 else 70)
+        return ChildError(self.last.strip() or f"{name} was killed by signal {-code}", code if code > 0 else 70)
 
 
 def call(name: str, *words: object) -> None:
@@ -72,7 +72,7 @@ def call(name: str, *words: object) -> None:
 
 
 class Lock:
-    """A locked file or folder; the lock ends with release, with a `with` block, or with the process."""
+    """A locked file or folder; unlocked by release, by the end of a `with` block, or with the process."""
 
     held: ClassVar[set[int]] = set()
 
@@ -82,7 +82,7 @@ class Lock:
 
     @classmethod
     def take(cls, path: Path, wait: bool) -> Lock | None:
-        """None, without wait, if another process has it."""
+        """Locks it; None (without wait) if another process holds it."""
         descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -105,7 +105,7 @@ class Lock:
 
 
 class Model:
-    """The checkpoint, in a process of ccstream-eval embed that is started by the first request."""
+    """The checkpoint, in a ccstream-eval embed process that the first request starts."""
 
     def __init__(self, options: Options):
         self.path = options.arguments[0]
@@ -120,11 +120,11 @@ class Model:
         return [*self.words, *self.how, "--device", self.device, "--threads", self.threads]
 
     def embed(self, prefix: Path, *words: object) -> None:
-        """One dataset, or one file of prompts, by a process of its own."""
+        """Encodes one dataset, or one file of prompts, in its own process."""
         call("ccstream-eval", "embed", self.path, "-o", prefix, *words, *self._words())
 
     def hash(self) -> str:
-        """Of what is evaluated, so that results of another model are not continued."""
+        """Hash of what is evaluated, so that results of another model are not continued."""
         path = Path(self.path)
         if path.is_dir():
             files = [path / "last"] if (path / "last").exists() else sorted(
@@ -132,7 +132,7 @@ class Model:
         else:
             files = [path]
         if not files or not all(f.is_file() for f in files):
-            raise NotFoundError(f"{path}: no checkpoint, and no run with one")
+            raise NotFoundError(f"{path}: neither a checkpoint nor a run with one")
         digest = hashlib.sha256(" ".join([*self.words, "as stored"]).encode())
         for file in files:
             with file.open("rb") as data:
@@ -140,7 +140,7 @@ class Model:
         return digest.hexdigest()[:16]
 
     def ask(self, **request: Any) -> int:
-        """The number of the request, for wait. Answers come in the order of requests."""
+        """Sends a request and returns its number, for wait. Answers come in the order of requests."""
         if self._child is None:
             words = ["ccstream-eval", "embed", self.path, "--requests", "--as-stored", *self._words()]
             self._child = start([*map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -191,7 +191,7 @@ def _work_tars(one: One, work: Path) -> list[Path]:
 
 
 def index(one: One, work: Path, check: bool) -> tuple[Path, list[dict[str, Any]]]:
-    """A dataset of links to the tars; and the rows that were rejected. check: images that do not decode are rejected too."""
+    """A dataset of links to the tars, and the rejected rows. check: also reject images that do not decode."""
     if one.packed:
         return one.folder, []
     data = work / "data"
@@ -212,7 +212,7 @@ def index(one: One, work: Path, check: bool) -> tuple[Path, list[dict[str, Any]]
 
 
 class Encoding:
-    """The embeddings of a set, asked for at once."""
+    """The embeddings of a set, requested on creation."""
 
     def __init__(self, one: One, model: Model, work: Path):
         self.one, self.model, self.work = one, model, work
@@ -224,7 +224,7 @@ class Encoding:
         self.request = self.model.ask(data=data, out=self.work / "e", texts=self.one.kind == "retrieval")
 
     def wait(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Arrays by name; and the answer."""
+        """Returns arrays by name, and the answer."""
         try:
             answer = self.model.wait(self.request)
         except ChildError as error:
@@ -240,7 +240,7 @@ class Encoding:
 
 
 def _rows(tars: list[Path], member: str) -> list[bytes | None]:
-    """Of each row of the tars, a member by its extension. Rows are as ccpack counts them."""
+    """Per row of the tars, its tar members by extension. Rows are numbered as in ccpack."""
     rows: list[bytes | None] = []
     for path in tars:
         last = None
@@ -262,7 +262,7 @@ def _rows(tars: list[Path], member: str) -> list[bytes | None]:
 
 
 def _numbers(data: bytes) -> Any:
-    """A .npy of no more numbers than it has bytes. Raises ValueError."""
+    """Parses a .npy; its header may not claim more numbers than the file has bytes. Raises ValueError."""
     file = io.BytesIO(data)
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -286,7 +286,7 @@ def read_meta(tars: list[Path], ids: Any, least: int) -> Any:
         try:
             out.append(_numbers(data or b""))
         except Exception:  # of a damaged header NumPy raises what its parser does: TokenError, TypeError, MemoryError, ...
-            raise DataError(f"{tars[0].parent}: row {i}: its .npy is missing, or no array of numbers") from None
+            raise DataError(f"{tars[0].parent}: row {i}: its .npy is missing or is not an array of numbers") from None
         if len(out[-1]) != len(out[0]) or len(out[-1]) < least:
             raise DataError(f"{tars[0].parent}: row {i}: its .npy has {len(out[-1])} numbers, not {max(least, len(out[0]))}")
     return np.stack(out)
@@ -296,7 +296,8 @@ def read_meta(tars: list[Path], ids: Any, least: int) -> Any:
 
 
 class Prompts:
-    """The unit vectors of all prompts, each encoded once. One rank encodes them, others wait for its lock and find them."""
+    """The L2-normalised embeddings of all prompts, each encoded once. One rank encodes them; the others wait for its lock and
+    load them."""
 
     def __init__(self, sets: list[One], model: Model, work: Path):
         self.model, self.work = model, work

@@ -26,7 +26,7 @@ _MOST_PROMPTS = 256 << 20  # characters of all prompts of a set
 
 @dataclass
 class One:
-    """A folder of --sets."""
+    """One test set: a folder of --sets."""
 
     folder: Path
     known: suite_sets.Set
@@ -49,7 +49,7 @@ class One:
         return self.known.key in ("fairness/fairface", "fairness/utkface")
 
     def prompts(self, part: str = "") -> list[list[str]]:
-        """Of each class. `part`: those with this prefix alone."""
+        """Prompts per class. `part`: only those with this prefix."""
         cut = len(part) + 1 if part else 0
         templates = [t[cut:] for t in self.templates if not part or t.startswith(part + ":")]
         return [[t.format(c=n[cut:]) for t in templates] for n in self.names if not part or n.startswith(part + ":")]
@@ -60,7 +60,7 @@ class One:
         return [p for part in (PARTS if self.has_faces else ("",)) for of_class in self.prompts(part) for p in of_class]
 
     def bytes(self) -> int:
-        """Of its images, for the remaining time."""
+        """Total size of its images, to estimate the remaining time."""
         if self.packed:
             size = read_json(self.folder / "dataset.json", 1, read_text(self.folder / "dataset.json")).get("image_bytes")
             return size if isinstance(size, int) and size > 0 else 1
@@ -72,7 +72,7 @@ class One:
 
 def read_text(path: Path) -> str:
     if not path.is_file():
-        raise DataError(f"{path}: is {'no file' if path.exists() else 'missing'}")
+        raise DataError(f"{path}: is {'not a file' if path.exists() else 'missing'}")
     with path.open("rb") as file:
         data = file.read(_MOST_TEXT + 1)
     if len(data) > _MOST_TEXT:
@@ -95,12 +95,12 @@ def read_json(path: Path, line: int, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise DataError(f"{path}: line {line}: is no JSON object")
+        raise DataError(f"{path}: line {line}: not a JSON object")
     return value
 
 
 def text_lines(path: Path) -> list[str]:
-    """Every line, also an empty one, without white space at its ends; as clip-benchmark reads them."""
+    """Every line, including empty ones, without leading and trailing white space, as clip-benchmark reads them."""
     lines = [line.strip() for line in read_text(path).replace("\r\n", "\n").replace("\r", "\n").split("\n")]
     return lines[:-1] if lines[-1] == "" else lines
 
@@ -111,12 +111,12 @@ def read_templates(path: Path) -> list[str]:
         try:
             fields = [(name, spec, how) for _, name, spec, how in string.Formatter().parse(template) if name is not None]
         except ValueError as error:
-            raise DataError(f"{path}: line {number}: {error}; {{{{ and }}}} are braces that stay") from None
+            raise DataError(f"{path}: line {number}: {error}; write {{{{ and }}}} for literal braces") from None
         if not fields or any(f != ("c", "", None) for f in fields):
-            raise DataError(f"{path}: line {number}: '{template[:80]}' requires {{c}}, the place of the class name, and no "
+            raise DataError(f"{path}: line {number}: '{template[:80]}' must contain {{c}} for the class name, and no "
                             "other braces")
     if not templates:
-        raise DataError(f"{path}: holds no template")
+        raise DataError(f"{path}: contains no template")
     return templates
 
 
@@ -125,16 +125,16 @@ def _shards(folder: Path, notes: list[str], there: bool) -> list[Path]:
     try:
         count = int(read_text(path))
     except ValueError:
-        raise DataError(f"{path}: '{read_text(path)[:40].strip()}' is no number of tars") from None
+        raise DataError(f"{path}: '{read_text(path)[:40].strip()}' is not a number of tar files") from None
     if not 1 <= count <= 1000000:
-        raise DataError(f"{path}: {count} tars; it must be at least 1")
+        raise DataError(f"{path}: {count} tar files; expected at least 1")
     tars = [folder / f"test/{i}.tar" for i in range(count)]
     for tar in tars if there else ():
         if not tar.is_file():
-            raise DataError(f"{path} says {count}, but {tar} is missing")
+            raise DataError(f"{path}: expects {count} tar files, but {tar} is missing")
         with tar.open("rb") as file:
             if file.read(34).startswith(b"version https://git-lfs"):
-                raise DataError(f"{tar}: a pointer of git-lfs, not the tar: git lfs pull fetches it")
+                raise DataError(f"{tar}: a git-lfs pointer instead of the tar file; fetch it with git lfs pull")
     if (folder / f"test/{count}.tar").exists():
         notes.append(f"nshards.txt says {count}: {count}.tar and what follows is not read")
     return tars
@@ -166,7 +166,7 @@ def _winogavil(folder: Path, images: _Images) -> list[dict[str, Any]]:
         except (KeyError, TypeError):
             good = False
         if not good:
-            raise DataError(f"{where}: requires cue, candidates, and associations, which are some of them")
+            raise DataError(f"{where}: requires cue, candidates, and associations chosen from the candidates")
         cue = " ".join(row["cue"].lower().split())
         out.append({"texts": [("An " if cue[:1] in tuple("aeiou") else "A ") + cue],
                     "images": [images.find(where, name) for name in row["candidates"]],
@@ -192,14 +192,14 @@ def _sugar_crepe(folder: Path, images: _Images) -> list[dict[str, Any]]:
         for key, row in rows.items():
             where = f"{path}: '{key[:40]}'"
             if not isinstance(row, dict):
-                raise DataError(f"{where}: is no JSON object")
+                raise DataError(f"{where}: not a JSON object")
             texts = _captions(where, [row.get("caption"), row.get("negative_caption")])
             out.append({"task": path.stem, "texts": texts, "images": [images.find(where, row.get("filename"))]})
     return out
 
 
 def _captions(where: str, texts: list[Any]) -> list[str]:
-    """On one line each, as the file of all prompts has them; CLIP's tokenizer reads them alike."""
+    """Each caption on one line, as in the file of all prompts; CLIP's tokenizer treats both alike."""
     if not all(isinstance(t, str) for t in texts):
         raise DataError(f"{where}: requires two captions")
     return [" ".join(t.split()) for t in texts]
@@ -221,7 +221,7 @@ def _read_own(folder: Path) -> One | None:
                 one = One(folder, known, kind, instances=read(top, images))
                 one.images = list(images.place)
                 if not one.instances:
-                    raise DataError(f"{top}: holds no instance")
+                    raise DataError(f"{top}: contains no instance")
                 return one
     return None
 
@@ -230,10 +230,10 @@ def _read_own(folder: Path) -> One | None:
 
 
 def check_links(folder: Path, top: Path) -> None:
-    """None leads out of the folder of sets: its texts and images would be a stranger's choice of one's own files."""
+    """Refuses links out of the folder of sets: an untrusted set could otherwise select private files of the user."""
     for path in [folder, *folder.rglob("*")]:
         if path.is_symlink() and not path.resolve().is_relative_to(top.resolve()):
-            raise DataError(f"{path}: is a link out of {top}; --follow-links reads such files too")
+            raise DataError(f"{path}: a link out of {top}; pass --follow-links to read such files")
 
 
 def is_retrieval(folder: Path) -> bool:
@@ -242,7 +242,7 @@ def is_retrieval(folder: Path) -> bool:
 
 
 def read_set(folder: Path, tars_are_there: bool = True) -> One | None:
-    """A set, or None for a folder that is none. Raises DataError."""
+    """A set, or None if the folder is not one. Raises DataError."""
     known = suite_sets.BY_FOLDER.get(suite_sets.short_name(folder.name))
     own = _read_own(folder)
     if own is not None:
@@ -255,12 +255,12 @@ def read_set(folder: Path, tars_are_there: bool = True) -> One | None:
         manifest = read_json(folder / "dataset.json", 1, read_text(folder / "dataset.json"))
         names = manifest.get("classes", [])
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-            raise DataError(f"{folder}/dataset.json: its classes are no list of names")
+            raise DataError(f"{folder}/dataset.json: classes must be a list of names")
         kind = "classification" if names else "retrieval"
     elif (folder / "dataset_type.txt").exists():
         kind = read_text(folder / "dataset_type.txt").strip().lower()
         if kind not in _TYPES:
-            raise DataError(f"{folder}/dataset_type.txt: '{kind[:40]}' is none of {', '.join(_TYPES)}")
+            raise DataError(f"{folder}/dataset_type.txt: '{kind[:40]}': expected one of {', '.join(_TYPES)}")
     main = {"retrieval": "mean_recall@1", "multilabel": "mean_average_precision"}.get(kind, "acc1")
     one = One(folder, known or suite_sets.Set(folder.name, folder.name, main), kind, packed=packed)
     one.tars = [] if packed else _shards(folder, one.notes, tars_are_there)
@@ -270,7 +270,7 @@ def read_set(folder: Path, tars_are_there: bool = True) -> One | None:
     one.names = names if packed else text_lines(folder / "classnames.txt")
     one.templates = ["a photo of a {c}."] if packed and not path.exists() else read_templates(path)
     if not one.names:
-        raise DataError(f"{folder}/classnames.txt: holds no class")
+        raise DataError(f"{folder}/classnames.txt: contains no class")
     size = len(one.names) * sum(map(len, one.templates)) + sum(map(len, one.names)) * sum(t.count("{") for t in one.templates)
     if size > _MOST_PROMPTS:
         raise DataError(f"{folder}: {len(one.names):,} classes in {len(one.templates):,} templates are {size:,} characters of "

@@ -1,4 +1,4 @@
-"""The metrics of clip-benchmark, DataComp and WILDS, from unit vectors: fractions of 1, by the names of their files."""
+"""The metrics of clip-benchmark, DataComp and WILDS from L2-normalised embeddings: fractions of 1, named as in their files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _AT_ONCE = 1024  # rows of a block of similarities
 
 
 def _blocks(rows: Any, columns: Any) -> Iterator[tuple[slice, Any]]:
-    """Similarities of some rows with all columns. Equal columns have equal ones: they are computed once."""
+    """Similarities of blocks of rows with all columns. Equal columns are computed once, so that their similarities are equal."""
     unique, place = np.unique(columns, axis=0, return_inverse=True)
     for at in range(0, len(rows), _AT_ONCE):
         part = slice(at, at + _AT_ONCE)
@@ -20,7 +20,7 @@ def _blocks(rows: Any, columns: Any) -> Iterator[tuple[slice, Any]]:
 
 
 def _ranks(scores: Any, targets: Any) -> Any:
-    """The rank of one column in each row, from 0; of equal scores the lower column comes first."""
+    """The rank of one column in each row, from 0; among equal scores the lower column ranks first."""
     own = np.take_along_axis(scores, targets[:, None], 1)
     before = np.arange(scores.shape[1]) < targets[:, None]
     return ((scores > own) | ((scores == own) & before)).sum(1)
@@ -42,7 +42,7 @@ def accuracies(predicted: Any, ranks: Any, labels: Any, classes: int) -> Metrics
 
 
 def retrieval(images: Any, texts: Any, owners: Any) -> Metrics:
-    """A caption finds its image; an image finds any of its captions."""
+    """A caption is a hit if its image ranks in the top k; an image if any of its captions does."""
     of_text = np.concatenate([_ranks(scores, owners[part]) for part, scores in _blocks(texts, images)])
     order = np.argsort(owners, kind="stable")
     own = np.split(order, np.searchsorted(owners[order], np.arange(1, len(images))))
@@ -60,7 +60,7 @@ def retrieval(images: Any, texts: Any, owners: Any) -> Metrics:
 
 
 def first_captions(images: Any, texts: Any, owners: Any, count: int = 5) -> Metrics:
-    """Karpathy's protocol in the strict sense: the first five captions of an image, where it has more."""
+    """Karpathy's protocol in the strict sense: only the first five captions of each image."""
     number = np.arange(len(owners)) - np.searchsorted(owners, owners)  # owners ascend
     return {f"karpathy_{k}": v for k, v in retrieval(images, texts[number < count], owners[number < count]).items()}
 
@@ -76,7 +76,7 @@ def mean_average_precision(images: Any, vectors: Any, truth: Any) -> Metrics:
 
 
 def macro(predicted: Any, labels: Any) -> Metrics:
-    """Over the labels that occur, as WILDS has it."""
+    """Mean over the labels that occur, as in WILDS."""
     f1, recall = [], []
     for c in np.unique(labels):
         hit = float(((predicted == c) & (labels == c)).sum())
@@ -87,7 +87,7 @@ def macro(predicted: Any, labels: Any) -> Metrics:
 
 
 def by_group(name: str, right: Any, groups: Any, field: str, worst: str = "wg") -> Metrics:
-    """The mean of each group from 0 to the largest, None for an empty one; and the worst of the others."""
+    """The mean of each group from 0 to the largest (None for an empty one), and the worst of them."""
     out: Metrics = {f"{name}_avg": float(right.mean())}
     for g in range(int(groups.max()) + 1):
         members = right[groups == g]
@@ -106,7 +106,7 @@ _GROUPS = {  # metric, the K highest that count as right, column of the .npy, it
 
 
 def wilds(key: str, predicted: Any, ranks: Any, labels: Any, meta: Any) -> tuple[Metrics, Metrics]:
-    """Metrics of a set with groups, as DataComp has them; and others that its files lack."""
+    """Metrics of a set with groups, as in DataComp; and further ones that its files lack."""
     if key == "wilds/iwildcam":
         return macro(predicted, labels), {}
     if key in _GROUPS:
@@ -120,7 +120,7 @@ def wilds(key: str, predicted: Any, ranks: Any, labels: Any, meta: Any) -> tuple
 
 
 def faces(predicted: dict[str, Any], meta: Any) -> Metrics:
-    """FairFace and UTKFace: age, gender, race and race_binary of each image, and four classifiers."""
+    """FairFace and UTKFace: age, gender, race and race_binary of each image, by four classifiers."""
     age, gender, race, binary = meta[:, :4].T
     toxic = predicted["toxic"]
     out: Metrics = {}
@@ -140,14 +140,14 @@ def faces(predicted: dict[str, Any], meta: Any) -> Metrics:
 
 
 def jaccard(scores: Any, truth: Any) -> float:
-    """The K highest of the candidates against the K right ones."""
+    """Jaccard index of the K highest candidates and the K correct ones."""
     best = np.zeros(len(truth), bool)
     best[np.argsort(scores)[-int(truth.sum()):]] = True
     return float((best & truth).sum() / (best | truth).sum())
 
 
 def winogavil(found: list[tuple[int, float]]) -> Metrics:
-    """From the number of candidates and the Jaccard index of each instance."""
+    """Metrics from the number of candidates and the Jaccard index of each instance."""
     count, value = np.array([f[0] for f in found]), np.array([f[1] for f in found])
     parts = {str(n): count == n for n in (5, 6, 10, 12)} | {"5-6": count <= 6, "10-12": count >= 10}
     return {"avg_jaccard_score": float(value.mean())} | {
@@ -155,8 +155,8 @@ def winogavil(found: list[tuple[int, float]]) -> Metrics:
 
 
 def pairing(found: dict[str, list[Any]]) -> Metrics:
-    """Similarities of each instance's images with its captions; image i and caption i belong together. With one task as
-    clip-benchmark has it for Winoground; of several (SugarCrepe, one image and a wrong caption) each one's, and their mean."""
+    """Similarities of each instance's images with its captions; image i matches caption i. For one task as clip-benchmark
+    reports Winoground; for several (SugarCrepe, one image and an incorrect caption) per task, and their mean."""
     out: Metrics = {}
     for task, instances in found.items():
         right = []

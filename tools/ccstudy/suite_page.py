@@ -9,7 +9,7 @@ from .study import Column, Options, Section, Table, axis, figure, series, table_
 
 
 def clean(text: str) -> str:
-    """A stranger's text without control characters."""
+    """An untrusted text without control characters."""
     return "".join(c if c.isprintable() else " " for c in text)[:300]
 
 

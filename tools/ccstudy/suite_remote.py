@@ -1,4 +1,4 @@
-"""Sets of `ccstream-eval suite` at a server: their texts are fetched first, the tars of a set when it is its turn."""
+"""Remote sets of `ccstream-eval suite`: their texts are fetched first, the tars of a set just before it is evaluated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ServerError(StudyError):
 
 
 def fetch(location: str, path: Path) -> None:
-    """Nothing to do for a file that is there: it got its name when all of it had come."""
+    """Fetches a file unless it exists; it is renamed to its final name once complete."""
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def _read(location: str, folder: Path) -> suite_folder.One:
 
 
 def find(options: Options, only: set[str], groups: set[str]) -> list[suite_folder.One]:
-    """Those of --only, or those of the list that the server has."""
+    """The sets of --only, or those of the list that the server has."""
     try:
         ccstream.configure_remote(endpoint=options.endpoint, allow_private=options.allow_private)
     except ccstream.ExistsError:
@@ -66,7 +66,7 @@ def find(options: Options, only: set[str], groups: set[str]) -> list[suite_folde
     for names in wanted:  # the names that one set may have
         for name in names:
             if Path(name).name != name:
-                raise UsageError(f"--only {name}: is no name of a folder at {options.sets}")
+                raise UsageError(f"--only {name}: not a valid folder name at {options.sets}")
             try:
                 found.append(_read(place.replace("{}", name), cache / name))
                 break
@@ -74,7 +74,7 @@ def find(options: Options, only: set[str], groups: set[str]) -> list[suite_folde
                 if only:
                     raise
     if not found:
-        raise NotFoundError(f"{options.sets}: holds none of the sets, such as {place.replace('{}', prefix + 'cifar10')}; --only names others")
+        raise NotFoundError(f"{options.sets}: contains none of the sets, such as {place.replace('{}', prefix + 'cifar10')}; pass other names with --only")
     return found
 
 

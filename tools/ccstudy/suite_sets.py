@@ -1,7 +1,7 @@
 """The 38 test sets that DataComp averages, and published results on them.
 
 Keys, names, main metrics and groups are those of mlfoundations/datacomp 4a8df19 (tasklist.yml, aggregate_scores.py). Two more
-rows of its list, FairFace and UTKFace, have no main metric and are in no average.
+rows of its list, FairFace and UTKFace, have no main metric and are not part of any average.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Set:
-    """key and name: as in eval_results.jsonl; folders: names that its folder may have; main: the metric of the average."""
+    """key and name: as in eval_results.jsonl; folders: accepted folder names; main: the metric of the average."""
 
     key: str
     name: str
@@ -82,12 +82,12 @@ GROUPS = ("imagenet", "shifts", "vtab", "retrieval", "wilds", "fairness", "extra
 
 
 def short_name(folder: str) -> str:
-    """The folder's name without what clip-benchmark and DataComp put around it, as BY_FOLDER has it."""
+    """The folder's name without the prefixes and suffixes of clip-benchmark and DataComp, as in BY_FOLDER."""
     return folder.removeprefix("wds_").removesuffix("_test")
 
 
 def place(key: str) -> int:
-    """The set's number in the order of results; other sets are last."""
+    """Position of the set in the results; unknown sets come last."""
     return _PLACES.get(key, len(_PLACES))
 
 
@@ -155,7 +155,7 @@ CLIP|52.45 63.32 50.64 54.56 68.84 40.28
 
 
 def published() -> list[list[str]]:
-    """Rows of data, method, the six numbers and the source."""
+    """Rows of training data, method, the six numbers and the source."""
     rows, data, source = [], "", ""
     for line in _PUBLISHED.strip().splitlines():
         head, tail = line.split("|")

@@ -1,9 +1,9 @@
 """A table of a paper: losses x seeds x test sets, trained, tuned and tested by child processes.
 
     tune: each row's settings, first seed --> the best on validation --> train: each row x seed --> test: each run x set
-    OUT/jobs/NAME.json is the result of a finished job; OUT/runs/NAME a run, which is resumed where it was interrupted
+    OUT/jobs/NAME.json is the result of a finished job; OUT/runs/NAME is a run, which is resumed if it was interrupted
 
-A job's name has a hash of its command and of its data's fingerprints: another spec finds what it shares with this one.
+A job's name includes a hash of its command and of its data's fingerprints, so that different specs share equal jobs.
 """
 
 from __future__ import annotations
@@ -92,11 +92,11 @@ class Spec:
 
 # ---- the file
 
-_KINDS = {str: "a text", int: "a whole number", list: "a list", dict: "a table"}
+_KINDS = {str: "a text", int: "an integer", list: "a list", dict: "a table"}
 
 
 class _Reader:
-    """Takes members out of a table of the file; what is left is unknown."""
+    """Reads the fields of a TOML table; fields that remain are reported as unknown."""
 
     def __init__(self, where: str, values: Any):
         if not isinstance(values, dict):
@@ -152,9 +152,9 @@ def read_spec(path: Path) -> Spec:
                 r.take("baseline", str, rows[0].name if rows else ""), tests, rows)
     r.end()
     if not rows or not tests or not spec.seeds or not all(type(s) is int and s >= 0 for s in spec.seeds):
-        raise DataError(f"{path}: requires rows, tests, and seeds, which are whole numbers")
+        raise DataError(f"{path}: requires rows, tests, and integer seeds")
     if spec.baseline not in [row.name for row in rows]:
-        raise DataError(f"{path}: baseline '{spec.baseline}' is no row")
+        raise DataError(f"{path}: baseline '{spec.baseline}' is not a row")
     return spec
 
 
@@ -170,7 +170,7 @@ def stem(options: Options) -> str:
 
 def check(options: Options) -> None:
     if options.out is None:
-        raise UsageError("--out names the folder of runs and results")
+        raise UsageError("pass --out DIR, the folder of runs and results")
 
 
 # ---- child processes
@@ -186,7 +186,7 @@ def _dies_with(parent: int) -> None:
 
 
 class Children:
-    """Runs commands; when one fails, or the user stops, the others are ended."""
+    """Runs commands; if one fails, or the user interrupts, the others are stopped."""
 
     def __init__(self, out: Path, options: Options):
         cpus = len(os.sched_getaffinity(0))
@@ -199,7 +199,7 @@ class Children:
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def call(self, name: str, words: list[str]) -> str:
-        """Its stdout. Its stderr is jobs/NAME.log."""
+        """Runs a command and returns its stdout. Its stderr goes to jobs/NAME.log."""
         log = self.folder / f"{name}.log"
         parent = os.getpid()
         with log.open("wb") as err, start(words, stdout=subprocess.PIPE, stderr=err,
@@ -209,7 +209,7 @@ class Children:
             self._running.discard(child)
         if child.returncode:
             said = [line for line in log.read_text("utf-8", "replace").splitlines() if "lists every option" not in line]
-            last = said[-1] if said else f"ended by signal {-child.returncode}"
+            last = said[-1] if said else f"killed by signal {-child.returncode}"
             error = StudyError(f"{name}: {last} (the whole output is in {log})")
             error.code = child.returncode if child.returncode > 0 else 70
             raise error
@@ -230,7 +230,7 @@ class Children:
                 raise
 
     def kept(self, kind: str, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """The result of a job, made once."""
+        """The result of a job, which runs only once."""
         path = self.folder / f"{name}.json"
         with self._locks.setdefault(name, threading.Lock()):
             if not path.exists():
@@ -245,7 +245,7 @@ def _slug(*words: Any) -> str:
 
 
 def _fingerprint(path: str) -> str:
-    """Of a dataset; of another folder, or a remote one, its name."""
+    """A dataset's fingerprint; the name of any other folder or of a remote dataset."""
     try:
         return json.loads((Path(path) / "dataset.json").read_text("utf-8"))["fingerprint"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -271,14 +271,14 @@ class Driver:
         names = [n for n in (*self.spec.data, self.spec.val, self.spec.knn, *(t.data for t in self.spec.tests)) if n]
         unknown = set(given) - set(names)
         if unknown:
-            raise UsageError(f"--set {min(unknown)}: {path} calls no data so, but {', '.join(sorted(set(names)))}")
+            raise UsageError(f"--set {min(unknown)}: {path} has no data of this name; it has {', '.join(sorted(set(names)))}")
         self.place = {name: given.get(name) or name for name in names}
         for name, place in self.place.items():
             if "://" not in place and not os.path.isdir(place):
-                raise NotFoundError(f"{place}: no such folder; --set {name}=DIR names it")
+                raise NotFoundError(f"{place}: no such folder; pass --set {name}=DIR")
         only = {n for text in options.rows for n in text.split(",") if n}
         if only - {row.name for row in self.spec.rows}:
-            raise UsageError(f"--rows {min(only - {row.name for row in self.spec.rows})}: is no row of {path}")
+            raise UsageError(f"--rows {min(only - {row.name for row in self.spec.rows})}: not a row of {path}")
         self.rows = [row for row in self.spec.rows if not only or row.name in only]
         self.seeds = self.spec.seeds[:options.seeds or None]
         self.children = Children(self.out, options)
@@ -373,10 +373,10 @@ class Driver:
 
 
 def _read_run(run: Path, metric: str) -> dict[str, Any]:
-    """The validation metric over epochs, and at the end; time; the checkpoint's hash."""
+    """The validation metric over epochs and at the end, the time, and the checkpoint's hash."""
     log = RunLog(str(run))
     if not log.is_finished():  # by a signal, which ccstream-train obeys with exit code 0
-        raise StudyError(f"{run} was stopped at step {log.last_step:.0f}; the same command continues")
+        raise StudyError(f"{run} was stopped at step {log.last_step:.0f}; run the same command again to continue")
     points = log.evaluations.get(metric, Points())
     if not points.x:
         raise DataError(f"{run}: metrics.jsonl has no '{metric}' of a validation")
@@ -386,7 +386,7 @@ def _read_run(run: Path, metric: str) -> dict[str, Any]:
 
 
 def _metric(result: dict[str, Any], test: Test) -> float:
-    """Percent."""
+    """The metric in percent."""
     value = result.get(test.metric)
     if test.run == "suite":
         named = {r["dataset"]: r["metrics"]["main_metric"] for r in result["sets"]}
@@ -395,7 +395,7 @@ def _metric(result: dict[str, Any], test: Test) -> float:
         value = None if value is None else 100 * value
     value = value.get("top1") if isinstance(value, dict) else value  # of knn, whose classifiers have names
     if not isinstance(value, (int, float)):
-        raise DataError(f"tests.{test.name}: ccstream-eval {test.run} prints no number '{test.metric}'")
+        raise DataError(f"tests.{test.name}: the output of ccstream-eval {test.run} has no number '{test.metric}'")
     return float(value)
 
 
@@ -411,7 +411,7 @@ def _columns(result: dict[str, Any]) -> list[str]:
 
 
 def _values(row: dict[str, Any], column: str) -> dict[int, float]:
-    """By seed."""
+    """The values by seed."""
     return {r["seed"]: r["tests"][column] if column in r["tests"] else statistics.fmean(r["tests"].values())
             for r in row["runs"]}
 
@@ -428,7 +428,7 @@ def table(result: dict[str, Any]) -> Table:
 
 
 def _difference(row: dict[str, Any], base: dict[str, Any], column: str) -> str:
-    """Of the seeds that both have."""
+    """Paired difference over the seeds that both have."""
     own, other = _values(row, column), _values(base, column)
     d = [own[seed] - other[seed] for seed in own if seed in other]
     error = f" ± {statistics.stdev(d) / len(d) ** 0.5:.2f}" if len(d) > 1 else ""
@@ -444,11 +444,11 @@ def differences(result: dict[str, Any]) -> Section:
                    [table_item("", Table([Column(n, "s") for n in ["", *names]], rows))] if rows else [])
 
 
-BANDS = "Lines are means over seeds, bands reach from the lowest to the highest."
+BANDS = "Lines: means over seeds; bands: minimum to maximum."
 
 
 def curves(title: str, y: dict[str, Any], rows: dict[str, list[list[Any]]], epochs: bool) -> Any:
-    """rows: the curve of each seed, [x, value] at every evaluation; none of a row that has none."""
+    """rows: the curve of each seed, [x, value] at every evaluation; empty if a row has none."""
     lines = []
     for colour, (name, each) in enumerate(rows.items()):
         if not each:
@@ -478,11 +478,11 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
                    r["checkpoint"], r["command"]] for name, row in result["rows"].items() for r in row["runs"]])
     data = Table([Column("data", "s"), Column("folder", "s"), Column("fingerprint", "s")],
                  [[name, d["folder"], d["fingerprint"]] for name, d in result["data"].items()])
-    what = "Mean and standard deviation over seeds" if seeds > 1 else "One seed, so without deviations"
+    what = "Mean and standard deviation over seeds" if seeds > 1 else "One seed, so no standard deviations"
     return [Section("", [*result["about"], f"{what}; percent."]),
             differences(result),
             Section("Curves", [BANDS], [curves("Validation while training", axis(LABELS.get(result["metric"], result["metric"]), "%"), {
                 name: [_over_epochs(r) for r in row["runs"]] for name, row in result["rows"].items()}, epochs)]),
-            Section("Chosen settings", ["By validation, with the first seed. Tests were not looked at."],
+            Section("Chosen settings", ["Chosen by validation with the first seed; the test sets were not used."],
                     [table_item("", tried)] if tried.rows else []),
             Section("Runs", [], [table_item("", runs), table_item("", data)])]

@@ -50,7 +50,7 @@ TEST(a_column_is_written_listed_read_and_removed) {
     uint64_t ids[SAMPLES / 2];
     assert_int_equal(write_numbers(dir, 0, false, &err), CCS_OK);
     assert_int_equal(write_numbers(dir, 0, false, &err), CCS_ERROR_EXISTS);
-    assert_non_null(strstr(err.text, "there is a column 'teacher' already"));
+    assert_non_null(strstr(err.text, "a column 'teacher' exists"));
     assert_int_equal(ccs_dataset_open(&d, dir, &err), CCS_OK);
     assert_string_equal(ccs_dataset_column(d, 0), "teacher");
     assert_null(ccs_dataset_column(d, 1));
@@ -138,7 +138,7 @@ TEST(what_is_refused_changes_nothing) {
     info = numbers();
     assert_int_equal(ccs_attached_writer_open(&w, "http://127.0.0.1:9/d", "x", &info, false, &err),
                      CCS_ERROR_USAGE);
-    assert_non_null(strstr(err.text, "a dataset at a server is read-only"));
+    assert_non_null(strstr(err.text, "a remote dataset is read-only"));
     assert_int_equal(ccs_attached_writer_open(&w, test_temp_path("none"), "x", &info, false, &err),
                      CCS_ERROR_NOTFOUND);
     assert_int_equal(ccs_dataset_open(&d, dir, &err), CCS_OK);

@@ -66,7 +66,7 @@ expect 0 "$TESTBIN/one_rank" open auto
 for job in "PMI_RANK=1 PMI_SIZE=4" "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_TASK_PID=1" "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4"; do
     expect 0 env $job "$TESTBIN/one_rank" open auto
     has out.txt "world 1"
-    has err.txt "${job%%=*} is ignored: it is of an enclosing job"
+    has err.txt "${job%%=*} is ignored: it belongs to an enclosing job"
     lines err.txt 1
 done
 

@@ -28,7 +28,7 @@ class Stage:
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
         self._process = os.getpid()
-        self._late: list[Exception] = []  # the last reason why there is no batch yet
+        self._late: list[Exception] = []  # why there is no batch yet
         self._thread = threading.Thread(target=_run, name="ccstream batches", daemon=True,
                                         args=(take, work, self._queue, self._stopping, self._late))
         self._thread.start()
@@ -48,7 +48,7 @@ class Stage:
             except queue.Empty:
                 if end is not None and time.monotonic() >= end:
                     raise self._late[-1] if self._late else _ccstream.TimeoutError(
-                        f"no batch within {timeout} seconds: a function of the loader (tokenizer) takes longer") from None
+                        f"no batch within {timeout} seconds: a Python function of the loader (tokenizer) is slower") from None
         if self._failure is not None:
             raise self._failure
         return item
@@ -64,7 +64,7 @@ class Stage:
     def stop(self) -> None:
         """Ends the thread; batches that were not requested are dropped."""
         self._stopping.set()
-        self._drop_batches()  # the thread may wait for room
+        self._drop_batches()  # the thread may be waiting for a free place
         if os.getpid() == self._process and self._thread is not threading.current_thread():
             self._thread.join()
         self._drop_batches()
@@ -104,4 +104,4 @@ def _run(take: Callable[[float], Any], work: Callable[[Any], Any], out: queue.Qu
                 continue
         if pair[1] is not None:
             return
-        del pair  # it would keep its batch
+        del pair  # else it keeps its batch alive

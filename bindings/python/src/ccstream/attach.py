@@ -30,15 +30,15 @@ import numpy
 from . import Dataset, Error, ExistsError, LimitError, MismatchError, NotFoundError, StorageError, UsageError, _ccstream
 from .column import BLOCK_ROWS, DTYPES, MAX_CAPTIONS, Writer, block_rows, kind_of, pack_captions
 
-SHOWN = 10  # keys without a sample
-PIECE_ROWS = 1 << 20  # of the table that are joined at a time
+SHOWN = 10  # keys without a sample that a report lists
+PIECE_ROWS = 1 << 20  # rows of the table joined at a time
 MAX_TEXT_BYTES = 4 << 20
 MAX_LINE_BYTES = 16 << 20
-MAX_VALUES = 1 << 20  # of a line or a header of JSON
-MAX_HEADER_BYTES = 16 << 20  # of a safetensors file
-MAX_MEMBER_BYTES = 8 << 30  # of an array in a .npz, which is decompressed to memory
+MAX_VALUES = 1 << 20  # per line or header of JSON
+MAX_HEADER_BYTES = 16 << 20  # of a safetensors header
+MAX_MEMBER_BYTES = 8 << 30  # per array in a .npz, which is decompressed to memory
 TEXT_KINDS = ("captions", "text", "json")
-# Where sentences of a text are divided: after . ! ? and white space, before anything but a small letter.
+# Sentences are split after . ! ? and white space, before anything except a lower-case letter.
 BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|(?<=[\u3002\uff01\uff1f])")
 csv.field_size_limit(MAX_TEXT_BYTES)
 
@@ -59,7 +59,7 @@ def _json(data: bytes) -> Any:
     """Of a stranger: each value takes up to 80 bytes of memory."""
     if sum(map(data.count, (b"[", b"{", b","))) > MAX_VALUES:
         raise ValueError(f"more than {MAX_VALUES:,} values")
-    return json.loads(data.decode())  # bytes would be searched for their encoding
+    return json.loads(data.decode())  # given bytes, json.loads would guess the encoding
 
 
 def shown(text: str) -> str:
@@ -124,9 +124,9 @@ class Lines(TextTable):
             try:
                 row = _json(data)
             except (ValueError, RecursionError) as e:
-                raise self.fault(place, f"no JSON: {e}") from None
+                raise self.fault(place, f"not JSON: {e}") from None
             if not isinstance(row, dict):
-                raise self.fault(place, "no JSON object")
+                raise self.fault(place, "not a JSON object")
             return place, row
 
 
@@ -138,11 +138,11 @@ class Parquet(Lines):
             import pyarrow
             from pyarrow import parquet
         except ImportError as e:
-            raise Fault(69, f"{path}: a Parquet file is read with pyarrow, which {sys.executable} does not have: {sys.executable} -m "
+            raise Fault(69, f"{path}: reading Parquet requires pyarrow, which {sys.executable} does not have: {sys.executable} -m "
                             f"pip install pyarrow, or CCSTREAM_PYTHON=/path/to/python of another installation: {e}") from None
-        self.temporary = tempfile.TemporaryFile("wb")  # has no name, so that a kill leaves nothing
+        self.temporary = tempfile.TemporaryFile("wb")  # unnamed, so that a killed process leaves no file
         try:
-            file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)  # else the file is kept in memory
+            file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)  # else pyarrow keeps the file in memory
             names = file.schema_arrow.names
             check_once(path, names, columns)
             for batch in file.iter_batches(4096, columns=[c for c in dict.fromkeys(columns) if c in names]):
@@ -175,7 +175,7 @@ class Cells(TextTable):
         self.names: list[str] = []
         first = self.next()
         if first is None:
-            raise Fault(65, f"{path}: has no first line with the names of its columns")
+            raise Fault(65, f"{path}: has no header row")
         self.names = first[1]["cells"]
 
     def _text_lines(self) -> Iterator[str]:
@@ -196,7 +196,7 @@ class Cells(TextTable):
             if not self.names:
                 return place, {"cells": cells}
             if len(cells) != len(self.names):
-                raise self.fault(place, f"{len(cells)} cells, the first line has {len(self.names)}")
+                raise self.fault(place, f"{len(cells)} fields, the header row has {len(self.names)}")
             return place, dict(zip(self.names, cells))
 
 
@@ -229,7 +229,7 @@ class Arrays:
         if found is None:
             raise Fault(64, f"{self.path}: has no array '{name}'; it has {', '.join(sorted(self.items))}")
         if found[0].ndim == 0:
-            raise Fault(65, f"{self.path}: '{name}' is one number")
+            raise Fault(65, f"{self.path}: '{name}' is a single number, not an array")
         return found[0], found[1] or kind_of(found[0].dtype.newbyteorder("<"))
 
 
@@ -238,7 +238,7 @@ def _safetensors(path: str) -> Iterator[tuple[str, tuple[numpy.ndarray, str]]]:
     with open(path, "rb") as f:
         header_bytes = int.from_bytes(f.read(8), "little")
         if header_bytes > min(size - 8, MAX_HEADER_BYTES):
-            raise ValueError("is no safetensors file, or not all of one")
+            raise ValueError("not a safetensors file, or a truncated one")
         header = _json(f.read(header_bytes))
     for name, t in header.items():
         kind = t.get("dtype", "").lower()
@@ -246,10 +246,10 @@ def _safetensors(path: str) -> Iterator[tuple[str, tuple[numpy.ndarray, str]]]:
             continue
         begin, end = t["data_offsets"]
         if not all(isinstance(n, int) and n >= 0 for n in (begin, end, *t["shape"])):
-            raise ValueError(f"'{name}' has a shape or place that is none")
+            raise ValueError(f"'{name}' has an invalid shape or offset")
         dtype = numpy.dtype(DTYPES[kind])
         if end - begin != math.prod(t["shape"]) * dtype.itemsize or 8 + header_bytes + end > size:
-            raise ValueError(f"'{name}' is shorter or longer than its shape says")
+            raise ValueError(f"'{name}' does not have the size of its shape")
         if begin < end:
             yield name, (numpy.memmap(path, dtype, "r", 8 + header_bytes + begin, tuple(t["shape"])), kind)
 
@@ -350,7 +350,7 @@ class Join:
         self.ids = _joined(ids, numpy.uint64)
         self.number = _joined(numbers, numpy.uint32)
         if (self.ids[1:] < self.ids[:-1]).any():
-            order = numpy.argsort(self.ids, kind="stable")  # the rows of a sample stay in their order
+            order = numpy.argsort(self.ids, kind="stable")  # stable: keeps the order of a sample's rows
             self.ids = self.ids[order]
             self.number = self.number[order]
         self.unmatched = [self._key(i) for i in unmatched]
@@ -358,13 +358,13 @@ class Join:
     def _array_ids(self, ds: Dataset, table: Arrays, column: str | None) -> numpy.ndarray:
         if column is None:
             rows = len(table.get(next(iter(table.items), ""))[0])
-            if rows == len(ds) != ds.id_space:  # in the order of samples, not one for each id
-                raise Fault(65, f"{table.path}: has a row for each of {rows} samples, whose ids go up to "
-                                f"{ds.id_space - 1}: name their ids, --on id=IDS.npy or the array that has them")
+            if rows == len(ds) != ds.id_space:  # probably one row per sample instead of one per id
+                raise Fault(65, f"{table.path}: has a row for each of {rows} samples, but their ids go up to "
+                                f"{ds.id_space - 1}: pass their ids, --on id=IDS.npy or the name of an array")
             return numpy.arange(rows)
         ids = Arrays(column).get("")[0] if column.endswith(".npy") else table.get(column)[0]
         if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise Fault(65, f"{table.path}: '{column}': ids are one whole number for each row")
+            raise Fault(65, f"{table.path}: '{column}': ids must be one integer per row")
         if (ids.astype(numpy.int64) < 0).any():
             raise Fault(65, f"{table.path}: '{column}' has an id that is below 0 or above 2^63")
         return numpy.asarray(ids, numpy.int64)
@@ -379,12 +379,12 @@ class Join:
                 if isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 20:
                     key = int(key)
                 if not isinstance(key, int) or isinstance(key, bool) or not 0 <= key < 1 << 63:
-                    raise table.fault(place, f"'{column}' is no id: {json.dumps(key)[:80]}")
+                    raise table.fault(place, f"'{column}' is not an id: {json.dumps(key)[:80]}")
                 ids.append(key)
             elif isinstance(key, str):
                 digests += hash_of(key)
             else:
-                raise table.fault(place, f"'{column}' is no text: {json.dumps(key)[:80]}")
+                raise table.fault(place, f"'{column}' is not a text: {json.dumps(key)[:80]}")
             self.places.append(place)
         return numpy.frombuffer(ids, numpy.int64) if on == "id" else numpy.frombuffer(digests, "<u8")
 
@@ -400,8 +400,8 @@ class Join:
         if self.repeated > 0 and repeat == "refuse":
             at = int(numpy.flatnonzero(again)[0])
             places = [self.where(int(self.number[i])) for i in (at, at + 1)]
-            raise Fault(65, f"{self.table.path}: {places[0]} and {places[1]} are both of sample {self.ids[at]} "
-                            f"({self.repeated} such rows): choose --first, --last or, for captions, --all")
+            raise Fault(65, f"{self.table.path}: {places[0]} and {places[1]} both belong to sample {self.ids[at]} "
+                            f"({self.repeated} such rows); pass --first, --last or, for captions, --all")
         keep = numpy.ones(len(self.ids), bool)
         if repeat == "first":
             keep[1:] = ~again
@@ -432,7 +432,7 @@ def captions_of(value: Any, source: int, sentences: bool) -> list[tuple[bytes, f
         if not isinstance(item, str):
             raise Bad('neither a text, nor {"text", "weight"}, nor a list of them')
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < 1e30:
-            raise Bad("a weight must be a number from 0 on")
+            raise Bad("a weight must be a number of at least 0")
         for part in BETWEEN_SENTENCES.split(item) if sentences else [item]:
             if part := part.strip() if sentences else part:
                 out.append((_utf8(part), weight, source))
@@ -441,7 +441,7 @@ def captions_of(value: Any, source: int, sentences: bool) -> list[tuple[bytes, f
 
 def _utf8(text: str) -> bytes:
     if "\0" in text:
-        raise Bad("a text has a character 0")
+        raise Bad("a text contains a NUL character")
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -457,24 +457,24 @@ def numbers_of(value: Any, kind: str, count: int | None) -> numpy.ndarray | None
         try:
             value = _json(value.encode()) if value[0] == "[" else int(value) if kind[0] in "iu" else float(value)
         except (ValueError, RecursionError):
-            raise Bad(f"no {kind}: {value[:40]!r}") from None
+            raise Bad(f"not {kind}: {value[:40]!r}") from None
     if value is None:
         return None
     items = value if isinstance(value, list) else [value]
     if any(isinstance(i, bool) or not isinstance(i, (int, float)) for i in items):
         raise Bad("not a number, nor a list of numbers")
     if count is not None and len(items) != count:
-        raise Bad(f"{len(items)} numbers, the others have {count}")
+        raise Bad(f"{len(items)} numbers; other rows have {count}")
     dtype = numpy.dtype(DTYPES[kind])
     if dtype.kind == "f":
         try:
             return numpy.asarray(items, dtype)
         except OverflowError:
-            raise Bad(f"does not fit {kind}") from None
+            raise Bad(f"out of range of {kind}") from None
     limits = numpy.iinfo(dtype)
     if any(i != int(i) or not limits.min <= i <= limits.max for i in items if math.isfinite(i)) or not all(
             map(math.isfinite, items)):
-        raise Bad(f"does not fit {kind}")
+        raise Bad(f"out of range of {kind}")
     return numpy.asarray([int(i) for i in items], dtype)
 
 
@@ -504,16 +504,16 @@ def look(join: Join, w: Wanted) -> None:
         if value is not None and value != [] and value != "":
             break
     if value is None or value == "" or value == []:
-        raise Fault(65, f"{table.path}: no row with a sample has a '{w.columns[0]}'")
+        raise Fault(65, f"{table.path}: no row that matches a sample has a '{w.columns[0]}'")
     item = value[0] if isinstance(value, list) else value
     if not w.kind:
         w.kind = ("captions" if isinstance(item, str) or (isinstance(item, dict) and "text" in item)
                   else "f32" if isinstance(item, (int, float)) and not isinstance(item, bool) else "json")
     if w.kind == "bf16":
-        raise Fault(64, f"{table.path}: numbers of a text cannot become bf16: f32 or f16 can")
+        raise Fault(64, f"{table.path}: numbers from a text table cannot be stored as bf16; use f32 or f16")
     if w.kind in DTYPES:
         if len(w.columns) > 1:
-            raise Fault(64, f"column '{w.name}': numbers come from one column of the table")
+            raise Fault(64, f"column '{w.name}': a column of numbers must come from one column of the table")
         try:
             found = numbers_of(value, w.kind, None)
         except Bad as e:
@@ -523,7 +523,7 @@ def look(join: Join, w: Wanted) -> None:
 
 def text_row(join: Join, w: Wanted, numbers: Any) -> bytes:
     """The bytes of a sample's row; empty: it has none."""
-    parts: list[Any] = []  # of captions (text, weight, source)
+    parts: list[Any] = []  # captions: (text, weight, source)
     total, counted = 0, 0  # bytes of the first `counted` parts
     table = join.table
     assert isinstance(table, TextTable)
@@ -544,15 +544,15 @@ def text_row(join: Join, w: Wanted, numbers: Any) -> bytes:
                     parts += [] if value in (None, "") else [
                         value.encode() if isinstance(table, Cells) else json.dumps(value, ensure_ascii=False).encode()]
                 elif value is not None and not isinstance(value, str):
-                    raise Bad("no text")
+                    raise Bad("not a text")
                 elif value:
                     parts.append(_utf8(value))
                 if len(parts) > (MAX_CAPTIONS if w.kind == "captions" else 1):
-                    raise Bad("more captions than 1,024" if w.kind == "captions" else "a sample has one value")
+                    raise Bad("more than 1,024 captions" if w.kind == "captions" else "more than one value for a sample")
                 total += sum(len(part[0]) + 8 if w.kind == "captions" else len(part) for part in parts[counted:])
                 counted = len(parts)
                 if w.kind not in DTYPES and total > MAX_TEXT_BYTES:
-                    raise Bad("the texts of a sample are longer than 4 MiB")
+                    raise Bad("the texts of a sample exceed 4 MiB")
             except (Bad, ValueError, OverflowError, RecursionError) as e:
                 raise table.fault(place, f"'{column}': {e}") from None
     if w.kind != "captions" or not parts:
@@ -600,7 +600,7 @@ def attach_column(ds: Dataset, join: Join, w: Wanted, o: argparse.Namespace) -> 
     if isinstance(join.table, Arrays):
         found, kind = join.table.get(w.columns[0])
         if w.kind and w.kind != kind:
-            raise Fault(64, f"{join.table.path}: is {kind}, not {w.kind}: convert it before, as with a.astype()")
+            raise Fault(64, f"{join.table.path}: is {kind}, not {w.kind}; convert the array first, for example with a.astype()")
         if len(found) < join.rows:
             raise Fault(65, f"{join.table.path}: '{w.columns[0]}' has {len(found)} rows, not {join.rows}")
         w.kind = kind
@@ -609,7 +609,7 @@ def attach_column(ds: Dataset, join: Join, w: Wanted, o: argparse.Namespace) -> 
         look(join, w)
         shape = (w.count or 0,) if w.kind in DTYPES else ()
     if o.repeat == "all" and w.kind != "captions":
-        raise Fault(64, f"column '{w.name}': --all is for captions")
+        raise Fault(64, f"column '{w.name}': --all is for captions only")
     rows = 0
     if not o.dry_run:
         with Writer(ds.path, w.name, w.kind, shape, source, o.replace) as out:
@@ -713,22 +713,22 @@ def attach(arguments: list[str]) -> None:
     on = o.on.removeprefix("meta.")
     wanted = [Wanted(text) for text in o.wanted]
     if not wanted:
-        raise Fault(64, "--as must name a column")
+        raise Fault(64, "pass --as NAME")
     if len({w.name for w in wanted}) < len(wanted):
-        raise Fault(64, "two columns of one name")
+        raise Fault(64, "two --as options have the same name")
     check_local(o.dataset)
     with Dataset(o.dataset) as ds:
         there = ds.columns
         for w in wanted:
             if w.name in there and not o.replace:
-                raise Fault(73, f"{ds.path}: there is a column '{w.name}' already; --replace replaces it")
+                raise Fault(73, f"{ds.path}: a column '{w.name}' exists; pass --replace to replace it")
         table = open_table(o.table, [column or on] + [c for w in wanted for c in w.columns])
         join = Join(ds, table, on, column or on, bool(explicit))
         if join.rows == 0:
             raise Fault(66, f"{o.table}: has no rows")
         if join.matched == 0:
-            raise Fault(66, f"{o.table}: no row has a sample of {ds.path}: its keys are {', '.join(join.unmatched[:5])}, "
-                            f"those of the dataset {join.first_key}, ...; keys such as 000012345 are of one download")
+            raise Fault(66, f"{o.table}: no row matches a sample of {ds.path}: the table's keys are {', '.join(join.unmatched[:5])}, "
+                            f"the dataset's {join.first_key}, ...; keys such as 000012345 are valid only within one download")
         join.resolve(o.repeat)
         made = [attach_column(ds, join, w, o) for w in wanted]
     report = {"table": o.table, "rows": join.rows, "matched": join.matched, "unmatched": join.rows - join.matched,
@@ -747,8 +747,8 @@ def attach(arguments: list[str]) -> None:
 
 def check_local(dataset: str) -> None:
     if "://" in dataset:
-        raise Fault(64, f"{dataset}: a dataset at a server is read-only: attach to the folder that it was uploaded from and upload its "
-                        f"folder 'columns' too; or attach to a copy, which 'ccpack subset {dataset} --where \"id >= 0\" -o DIR' makes")
+        raise Fault(64, f"{dataset}: a remote dataset is read-only: attach to the folder that it was uploaded from and upload its "
+                        f"folder 'columns' too; or attach to a copy, made by 'ccpack subset {dataset} --where \"id >= 0\" -o DIR'")
 
 
 def detach(arguments: list[str]) -> None:
@@ -779,7 +779,7 @@ def main() -> None:
     try:
         (attach if command == "attach" else detach)(sys.argv[2:])
     except KeyboardInterrupt:
-        print(f"ccpack {command}: interrupted; columns that were not complete are as they were", file=sys.stderr)
+        print(f"ccpack {command}: interrupted; incomplete columns are unchanged", file=sys.stderr)
         sys.exit(130)
     except (Fault, Error, OSError, MemoryError) as e:
         text = f"{e.filename}: {e.strerror}" if isinstance(e, OSError) and e.filename else str(e)

@@ -22,14 +22,14 @@ DTYPES = {"f32": "<f4", "f16": "<f2", "f64": "<f8", "bf16": "<u2", "i8": "i1", "
 MAX_CAPTIONS = 1024
 MAX_ROW_BYTES = 1 << 17  # of numbers
 TRAILER_BYTES = 32
-BLOCK_ROWS = 4096  # that one call writes: the bytes of a file depend on it
+BLOCK_ROWS = 4096  # rows per call; the bytes of a file depend on it
 BLOCK_BYTES = 16 << 20
 
 
 class Caption(NamedTuple):
     text: str
     weight: float
-    source: int  # which of the table's columns it is from
+    source: int  # index of the table's column that it comes from
 
 
 class Column:
@@ -51,7 +51,7 @@ class Column:
         self.rows: int = info["rows"]
         self.hash = f"{info['hash']:016x}"
         self.source: dict[str, Any] = json.loads(info["source"])
-        self.shape: tuple[int, ...] = ()  # of a value; a text has none
+        self.shape: tuple[int, ...] = ()  # of one value; () for single numbers and texts
         if info["values"] > 0:
             vectors = info["vectors"]
             self.shape = (() if info["values"] == 1 else (info["values"],) if vectors == 1
@@ -127,7 +127,7 @@ class Column:
 
     def _find(self, ids: Any) -> tuple[numpy.ndarray, numpy.ndarray]:
         wanted = numpy.asarray(ids)
-        live = self._dataset.ids  # a sample that was removed has no value, though its row is still there
+        live = self._dataset.ids  # removed samples have no value, although the row may still be stored
         if self.rows == 0 or len(live) == 0:
             return numpy.zeros(wanted.shape, int), numpy.zeros(wanted.shape, bool)
         rows = numpy.minimum(numpy.searchsorted(self.ids, wanted), self.rows - 1)
@@ -142,7 +142,7 @@ class Column:
         return json.loads(text) if self.kind == "json" else text
 
 
-# The head of a row of captions: their number, and which arrays follow it before the texts.
+# The first two bytes of a row of captions: their number, and which arrays follow before the texts.
 HAS_WEIGHTS, HAS_SOURCES = 0x8000, 0x4000
 
 
@@ -210,7 +210,7 @@ def kind_of(dtype: numpy.dtype) -> str:
     for kind, name in DTYPES.items():
         if kind != "bf16" and numpy.dtype(name) == dtype:
             return kind
-    raise _ccstream.UsageError(f"no column has numbers of {dtype}: convert them to one of {', '.join(DTYPES)}")
+    raise _ccstream.UsageError(f"no column kind stores {dtype}; convert the numbers to one of {', '.join(DTYPES)}")
 
 
 class Pending:
@@ -234,7 +234,7 @@ class Pending:
             items = [t if isinstance(t, Caption) else Caption(t, 1.0, 0) for t in texts]
             if len(items) > MAX_CAPTIONS or any(not 0 <= t.weight <= 3e38 or not 0 <= t.source < 256 for t in items) or (
                     items and not any(t.weight > 0 for t in items)):
-                raise _ccstream.UsageError(f"column '{self.name}': at most {MAX_CAPTIONS:,} captions, of weights from 0 and not all 0, "
+                raise _ccstream.UsageError(f"column '{self.name}': at most {MAX_CAPTIONS:,} captions, with weights of at least 0 and not all 0, "
                                            "and sources below 256")
             return pack_captions([(t.text.encode(), t.weight, t.source) for t in items]) if items else None
         try:
@@ -242,11 +242,11 @@ class Pending:
         except ValueError:  # lists of different lengths
             numbers = numpy.asarray(None)
         if numbers.dtype.kind not in "iuf" or not 0 < numbers.nbytes <= MAX_ROW_BYTES:
-            raise _ccstream.UsageError(f"column '{self.name}': a value is neither a text, texts, nor numbers of at most {MAX_ROW_BYTES:,} bytes")
+            raise _ccstream.UsageError(f"column '{self.name}': a value is not a text, a list of texts, or numbers of at most {MAX_ROW_BYTES:,} bytes")
         if not hasattr(value, "dtype"):
             wide, numbers = numbers, numbers.astype("f4")
             if wide.dtype.kind != "f" and (numbers != wide).any():
-                raise _ccstream.UsageError(f"column '{self.name}': float32 does not hold {value}: pass numpy.int64")
+                raise _ccstream.UsageError(f"column '{self.name}': {value} is not exact in float32; pass numpy.int64")
         self._decide(kind_of(numbers.dtype.newbyteorder("<")), numbers.shape)
         return numbers.astype(DTYPES[self.kind]).tobytes()
 
@@ -264,7 +264,7 @@ class Pending:
         if self.kind == "":
             self.kind, self.shape = kind, shape
         if (kind, shape) != (self.kind, self.shape):
-            raise _ccstream.UsageError(f"column '{self.name}': a value is {kind}{list(shape) or ''}, those before are "
+            raise _ccstream.UsageError(f"column '{self.name}': a value is {kind}{list(shape) or ''}, earlier values are "
                                        f"{self.kind}{list(self.shape) or ''}")
 
     def publish(self, dataset: Dataset) -> None:
@@ -304,7 +304,7 @@ class Pending:
 def attach(dataset: Dataset, name: str, ids: Any, values: Any, replace: bool) -> None:
     wanted = numpy.asarray(ids)
     if wanted.ndim != 1 or (wanted.dtype.kind not in "iu" and len(wanted) > 0) or len(values) != len(wanted):
-        raise _ccstream.UsageError("ids are one whole number for each value")
+        raise _ccstream.UsageError("ids must be one integer per value")
     order = numpy.argsort(wanted, kind="stable")
     wanted_of = wanted
     wanted = wanted[order]
@@ -317,11 +317,11 @@ def attach(dataset: Dataset, name: str, ids: Any, values: Any, replace: bool) ->
     if isinstance(values, list) and all(isinstance(v, (str, list)) for v in values) and values:
         kind = "text" if isinstance(values[0], str) else "captions"
         if any(isinstance(v, str) != (kind == "text") for v in values):
-            raise _ccstream.UsageError("values are all texts or all lists of texts")
+            raise _ccstream.UsageError("values must be all texts or all lists of texts")
         with Writer(dataset.path, name, kind, (), source, replace) as w:
             for at in range(0, len(order), BLOCK_ROWS):
                 some: Any = order[at : at + BLOCK_ROWS]
-                if kind == "captions":  # an empty list is no value
+                if kind == "captions":  # an empty list is not stored
                     some = [i for i in some if values[i]]
                 rows = [values[i].encode() if kind == "text" else pack_captions([(text.encode(), 1.0, 0) for text in values[i]])
                         for i in some]

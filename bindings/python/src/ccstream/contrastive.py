@@ -61,7 +61,7 @@ class Contrastive(RankedModule):
         if self.auto:
             given.update(zeta_lr="auto", zeta_freeze_epochs=self.options["zeta_freeze_epochs"])
         if not (steps_per_epoch and epochs) and ("zeta_lr" in self.options or {"gamma_epochs", "beta_epochs"} & given.keys()):
-            raise ValueError(f"loss {name}: steps_per_epoch and epochs are needed by its schedules")
+            raise ValueError(f"loss {name}: its schedules require steps_per_epoch and epochs")
         self.columns = Loss(name, dataset_size, id_space=self.id_space, max_batch=max_batch, views=views, **given)
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.register_buffer("objective", torch.tensor(math.nan, dtype=torch.float64), persistent=False)
@@ -77,7 +77,7 @@ class Contrastive(RankedModule):
         ids = check_rows(image, text, ids, self.id_space)
         rank, size = self._world()
         if carried is not None and size > 1:
-            raise ValueError(f"loss {self.name}: samples beyond the batch are for one rank")
+            raise ValueError(f"loss {self.name}: off-batch samples are supported on one rank only")
         rate = torch.as_tensor(0.0 if lr is None else lr, dtype=torch.float64)
         with torch.autocast(image.device.type, enabled=False):
             image, text = image.float(), text.float()
@@ -116,7 +116,7 @@ class Contrastive(RankedModule):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         if state["loss"] != self.name:
-            raise ValueError(f"a state of loss {state['loss']}, not of {self.name}")
+            raise ValueError(f"this state belongs to loss {state['loss']}, not to {self.name}")
         for name, values in state["columns"].items():
             values = values.cpu().numpy()
             self.columns.write(name, values.view("float32" if values.itemsize == 4 else "uint64"))

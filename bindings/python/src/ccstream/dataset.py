@@ -29,14 +29,14 @@ class Sample:
     key: str  # its name in the shard
     image: bytes  # compressed, as stored
     captions: list[str]
-    metadata: Any  # from JSON; None: none
-    label: int  # class; -1: none
-    width: int  # pixels, upright; 0: unknown
+    metadata: Any  # parsed JSON; None: none
+    label: int  # class label; -1: none
+    width: int  # in pixels, after the EXIF rotation; 0: unknown
     height: int
     format: str  # "jpeg", "png", "webp" or "gif"
     image_hash: int  # XXH64 of the image
 
-    def __repr__(self) -> str:  # without the image's bytes, which would fill the screen
+    def __repr__(self) -> str:  # omits the image's bytes
         shown = (f"{f.name}=<{len(self.image)} bytes>" if f.name == "image" else f"{f.name}={getattr(self, f.name)!r}"
                  for f in fields(self))
         return f"Sample({', '.join(shown)})"

@@ -44,7 +44,7 @@ def _of_srun() -> bool:
     return pid > 1
 
 
-# What shows that a launcher started this process: variables alone may be those of an enclosing job.
+# Evidence that a launcher started this process. Its variables alone may belong to an enclosing job.
 _LAUNCHERS: tuple[tuple[str, str, Callable[[], bool]], ...] = (
     ("RANK", "WORLD_SIZE", lambda: "MASTER_ADDR" in os.environ),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -78,10 +78,10 @@ class Batch(dict[str, Any]):
 
     __slots__ = ("epoch", "step", "replaced", "columns", "present", "_loader")
     epoch: int
-    step: int  # of the epoch, from 0
-    replaced: int  # rows whose own sample is damaged and was replaced by another one
-    columns: dict[str, Any]  # values of the loader's columns: arrays, after `to` tensors
-    present: dict[str, Any]  # bool: which rows have one
+    step: int  # number of the batch in the epoch, from 0
+    replaced: int  # rows whose sample is damaged and was replaced by another one
+    columns: dict[str, Any]  # values of the loader's columns (B, ...): arrays, after `to` tensors
+    present: dict[str, Any]  # bool (B): which rows have a value
     _loader: DataLoader
 
     def to(self, device: Any, non_blocking: bool | None = None) -> Batch:
@@ -173,19 +173,14 @@ class DataLoader:
         if rank is None and world_size is None:
             rank, world_size = _find_rank()
         if rank is None or world_size is None:
-            raise _ccstream.UsageError("rank and world_size go together: give both or neither")
+            raise _ccstream.UsageError("pass both rank and world_size, or neither")
         for name, number in (("batch_size", batch_size), ("seed", seed),
                              ("num_threads", num_threads or 0), ("prefetch_factor", prefetch_factor), ("views", views),
                              ("positives", positives), ("max_tokens", max_tokens), ("max_corrupt", max_corrupt),
                              ("caption", caption or 0)):
             _check_count(name, number)
         if timeout is not None and not timeout >= 0:
-            raise _ccstream.UsageError(f"timeout is {timeout}: expected seconds, or None to wait without end")
-        if 0 < batch_size < world_size:
-            raise _ccstream.UsageError(f"batch_size {batch_size} is the global batch, and there are {world_size} ranks: each needs a row")
-        if crop_scale is not None and (isinstance(crop_scale, (int, float)) or len(crop_scale) != 2):
-            raise _ccstream.UsageError(f"crop_scale is {crop_scale}: expected (min, max)")
-        columns = [columns] if isinstance(columns, str) else columns
+            raise _ccstream.UsageError(f"timeout is {timeout}: expected seconds, or None for no limit")
         _check_choice("layout", layout, ("nhwc", "nchw", "channels_last"))
         _check_choice("dtype", dtype, ("uint8", "float16", "bfloat16", "float32"))
         for name in (fields := [fields] if isinstance(fields, str) else list(fields)):
@@ -194,15 +189,15 @@ class DataLoader:
         model = tokenizer if isinstance(tokenizer, bytes) else None
         path = None if tokenizer is None or model or function else os.fsdecode(tokenizer)  # type: ignore[arg-type]
         if not captions and (function or "text" in fields):
-            raise _ccstream.UsageError("captions=False leaves no captions for the tokenizer or the field 'text'")
+            raise _ccstream.UsageError("the tokenizer function and the field 'text' require captions=True")
         if subset is not None and weights is not None:
-            raise _ccstream.UsageError("subset and weights are both given: a weight of 0 is not in the subset")
+            raise _ccstream.UsageError("pass either subset or weights; a weight of 0 excludes a sample")
         self.rank, self.world_size = rank, world_size
         self.timeout = timeout
         allocate = _allocate_pinned() if pin_memory else None
         self.pinned = allocate is not None
-        self._last: list[Any] | None = None  # pinned arrays of the last batch, until the next one is asked for
-        self._copying: deque[tuple[Any, list[Any]]] = deque()  # an event, and pinned arrays that are read before it
+        self._last: list[Any] | None = None  # pinned arrays of the last batch, until the next is requested
+        self._copying: deque[tuple[Any, list[Any]]] = deque()  # (event, pinned arrays in use until the event)
         several = _listed(dataset)
         needs_work = bool(function or "key" in fields or "metadata" in fields)
         self._datasets = ([_open(d) for d in several] if needs_work or columns or subset is not None or weights is not None
@@ -218,7 +213,7 @@ class DataLoader:
         low, high = crop_scale if crop_scale is not None else (0.0, 0.0)
         ahead = min(64, prefetch_factor + 2) if needs_work else prefetch_factor
 
-        def options(epoch: int, ids: numpy.ndarray | None) -> tuple[Any, ...]:  # without self, whose end it would put off
+        def options(epoch: int, ids: numpy.ndarray | None) -> tuple[Any, ...]:  # without self, so that it keeps no reference
             size = size_of(epoch)
             _check_count("image_size", size)
             return (tuple(map(_path_of, several)), batch_size, rank, world_size, size, augment, views, positives,
@@ -231,11 +226,11 @@ class DataLoader:
 
         self._make_options, self._changes = options, changes
         self._seed = seed
-        self._batch_size, self._drop_last = batch_size, drop_last
-        self._stage: tuple[Stage, Callable[[], Any]] | None = None  # and what ends it
-        self._at: dict[str, Any] | None = None  # the position, with a stage after a batch
-        self._iteration = 0  # how many times a `for` has begun
-        self._inside = False  # a `for` has begun and not reached the end of its epoch
+        self._batch_size = batch_size
+        self._stage: tuple[Stage, Callable[[], Any]] | None = None  # the stage, and the function that ends it
+        self._at: dict[str, Any] | None = None  # with a stage: the position after the last batch
+        self._iteration = 0  # number of `for` loops started
+        self._inside = False  # a `for` loop is within its epoch
         self._open(0)
 
     def _open(self, epoch: int) -> None:
@@ -259,12 +254,12 @@ class DataLoader:
         offsets = _offsets(self._datasets)
         every = numpy.concatenate([d.ids + offset for d, offset in zip(self._datasets, offsets)])
         if values.ndim != 1 or (self._weighted or values.dtype == bool) and len(values) != len(every):
-            raise _ccstream.UsageError(f"{name} has shape {values.shape}: expected {len(every)} values, one for each sample"
+            raise _ccstream.UsageError(f"{name} has shape {values.shape}: expected {len(every)} values, one per sample"
                                        + ("" if self._weighted else ", or ids"))
         if self._weighted:
             values = values.astype(numpy.float64)
             if not (numpy.isfinite(values).all() and (values >= 0).all()):
-                raise _ccstream.UsageError("weights are finite numbers, 0 or more")
+                raise _ccstream.UsageError("weights must be finite numbers, 0 or more")
             draws = numpy.random.Generator(numpy.random.Philox(key=[self._seed, epoch])).random(len(values))
             counts = (numpy.floor(values) + (draws < values % 1)).astype(numpy.int64)
             chosen: numpy.ndarray = numpy.repeat(every, counts).astype(numpy.uint64)
@@ -273,7 +268,7 @@ class DataLoader:
             chosen = every[values].astype(numpy.uint64)
             return chosen
         if values.dtype.kind not in "iu" or len(values) and values.min() < 0:
-            raise _ccstream.UsageError(f"subset is of {values.dtype}: expected ids, 0 or more, or bool for each sample")
+            raise _ccstream.UsageError(f"subset is of {values.dtype}: expected ids, 0 or more, or one bool per sample")
         chosen = numpy.sort(values).astype(numpy.uint64)
         return chosen
 
@@ -294,10 +289,10 @@ class DataLoader:
         iteration, epoch = self._iteration, self.epoch
         while True:
             if iteration != self._iteration:
-                raise _ccstream.UsageError("this `for` has ended: another loop was started, or the position was changed")
+                raise _ccstream.UsageError("this `for` loop is no longer valid: another loop was started, or the position was changed")
             if self.epoch != epoch:
                 return
-            yield self._next(epoch)  # which no variable here keeps alive
+            yield self._next(epoch)  # no variable here keeps the batch alive
 
     def _next(self, epoch: int) -> Batch:
         if self._last is not None:
@@ -317,7 +312,7 @@ class DataLoader:
             try:
                 batch = _make_batch(self._handle.next(self.timeout))
                 break
-            except _ccstream.UsageError:  # every slot is held, perhaps by copies
+            except _ccstream.UsageError:  # every batch is held, perhaps by pending copies
                 if not self._copying:
                     raise
                 self._copying[0][0].synchronize()
@@ -414,7 +409,7 @@ class DataLoader:
             if self._handle is not old[0]:
                 self._handle.close()
                 self._handle, self._info, self._options, self._opened = old
-            if at is not None:  # the stage has taken batches that nobody got
+            if at is not None:  # the stage holds batches that were not delivered
                 self._seek(at)
             raise
         if self._handle is not old[0]:
@@ -426,7 +421,7 @@ class DataLoader:
         numbers = [state[name] for name in _STATE]
         try:
             self._handle.seek(*numbers)
-        except _ccstream.UsageError:  # a batch is alive, which outlives its loader
+        except _ccstream.UsageError:  # a batch is still held: it may outlive its loader
             handle = _ccstream.Loader(*self._options)
             handle.seek(*numbers)
             self._handle.close()
@@ -464,7 +459,7 @@ def _check_count(name: str, value: Any) -> None:
     try:
         wrong = operator.index(value) < 0
     except TypeError:
-        raise TypeError(f"{name} is {value!r}, expected a whole number") from None
+        raise TypeError(f"{name} is {value!r}, expected an integer") from None
     if wrong:
         raise _ccstream.UsageError(f"{name} is {value}, expected 0 or more")
 
@@ -486,7 +481,7 @@ def _function_of_epoch(value: int | Mapping[int, int] | Callable[[int], int]) ->
         return lambda epoch: value
     steps = sorted(value.items())
     if not steps or steps[0][0] != 0:
-        raise _ccstream.UsageError("a mapping from epochs begins with epoch 0")
+        raise _ccstream.UsageError("a mapping from epochs must begin with epoch 0")
     return lambda epoch: [v for first, v in steps if first <= epoch][-1]
 
 
@@ -561,7 +556,7 @@ def _columns_of(datasets: list[Dataset], name: str) -> list[tuple[Column, int]]:
     for ds in datasets:
         column = ds.column(name)
         if column.kind not in DTYPES:
-            raise _ccstream.UsageError(f"column '{name}' is {column.kind}: a batch has columns of numbers")
+            raise _ccstream.UsageError(f"column '{name}' is {column.kind}: only columns of numbers can be delivered in batches")
         out.append((column, ds.id_space))
     return out
 
@@ -597,8 +592,8 @@ def _find_rank() -> tuple[int, int]:
     if os.environ.get("SLURM_NTASKS", "1") != "1" and "SLURM_PROCID" in os.environ:
         ignored = ignored or "SLURM_PROCID"
     if ignored:
-        why = (" (there is no MASTER_ADDR, which torchrun sets)" if ignored == "RANK" else "")
-        warnings.warn(f"{ignored} is ignored: it is of an enclosing job, whose launcher did not start this process as "
+        why = (" (MASTER_ADDR, which torchrun sets, is missing)" if ignored == "RANK" else "")
+        warnings.warn(f"{ignored} is ignored: it belongs to an enclosing job, whose launcher did not start this process as "
                       f"one of several{why}; pass rank and world_size", stacklevel=3)
     return 0, 1
 
@@ -618,6 +613,6 @@ def _allocate_pinned() -> Callable[[int], Any] | None:
     except ImportError:
         raise _ccstream.UnsupportedError("pin_memory needs torch, which is not installed") from None
     if not torch.cuda.is_available():
-        warnings.warn("pin_memory: torch finds no CUDA, so batches are in ordinary memory", stacklevel=3)
+        warnings.warn("pin_memory: torch finds no CUDA device; batches are in ordinary memory", stacklevel=3)
         return None
     return lambda size: torch.empty(size, dtype=torch.uint8, pin_memory=True).numpy()

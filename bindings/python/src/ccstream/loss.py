@@ -66,8 +66,8 @@ class State(_Columns):
         self._handle = _ccstream.State(os.fsencode(path))
         info = self._handle.info()
         self.loss: str = info["loss"]
-        self.step: int = info["step"]  # steps done
-        self.fingerprint = f"{info['fingerprint']:016x}"  # of the dataset, as Dataset.fingerprint
+        self.step: int = info["step"]  # completed steps
+        self.fingerprint = f"{info['fingerprint']:016x}"  # the dataset's, as Dataset.fingerprint
         self.samples: int = info["samples"]
         self.id_space: int = info["id_space"]
         first = info["first_caption"]
@@ -77,13 +77,13 @@ class State(_Columns):
 class LossStep(NamedTuple):
     """Result of a step of a Loss."""
 
-    gradient: numpy.ndarray  # float32, as similarity
-    value: float  # what the gradient is the gradient of; weights count as constants
-    objective: float  # an estimate of the loss over the whole dataset
-    tau: float  # the temperature of this step
-    image_gradient: numpy.ndarray | None = None  # float32 (B, B), of image_similarity; None without it
+    gradient: numpy.ndarray  # float32, d value / d similarity, of the same shape
+    value: float  # loss of the batch; weights computed from the state are constants in its gradient
+    objective: float  # estimate of the loss over the whole dataset
+    tau: float  # temperature of this step; if per sample, the mean over the batch
+    image_gradient: numpy.ndarray | None = None  # float32 (B, B), for image_similarity; None without it
     text_gradient: numpy.ndarray | None = None
-    carried_gradient: numpy.ndarray | None = None  # float32 (2, B), of carried_similarity; None without it
+    carried_gradient: numpy.ndarray | None = None  # float32 (2, B), for carried_similarity; None without it
 
 
 def _option_texts(options: Mapping[str, float | str | None]) -> tuple[bytes, ...]:
@@ -152,14 +152,14 @@ class Loss(_Columns):
         CorruptError: a similarity is not finite; UsageError: a wrong shape, or an id outside the id space.
         """
         if (image_similarity is None) != (text_similarity is None):
-            raise _ccstream.UsageError("image_similarity and text_similarity go together: give both or neither")
+            raise _ccstream.UsageError("pass both image_similarity and text_similarity, or neither")
         similarity = numpy.ascontiguousarray(similarity, numpy.float32)
         gradient = numpy.empty_like(similarity)
         own = [x for x in (image_similarity, text_similarity) if x is not None]
         if any(numpy.shape(x) != similarity.shape for x in own):
             raise _ccstream.UsageError("image_similarity and text_similarity must have the shape of similarity")
         if (carried_ids is None) != (carried_similarity is None):
-            raise _ccstream.UsageError("carried_ids and carried_similarity go together: give both or neither")
+            raise _ccstream.UsageError("pass both carried_ids and carried_similarity, or neither")
         far = _whole_ids([] if carried_ids is None else carried_ids, none=True)
         far_similarity = numpy.zeros(0, numpy.float32)
         if carried_similarity is not None:

@@ -22,14 +22,14 @@ from .writer import Writer
 def find_program(name: str) -> str:
     """Path of a ccstream program: next to this package, or in PATH. NotFoundError."""
     here = Path(__file__).parent.resolve()
-    built = Path(os.path.abspath(__file__)).parent.parent.parent  # of a build folder, whose files are links
+    built = Path(os.path.abspath(__file__)).parent.parent.parent  # in a build folder these files are links
     for folder in (here / "bin", built / "bin", Path(sys.executable).parent):
         if os.access(folder / name, os.X_OK) and not (folder / name).is_dir():
             return str(folder / name)
     found = shutil.which(name)
     if found is None:
-        raise _ccstream.NotFoundError(f"the program {name} is neither beside the package nor in PATH: install ccstream's programs "
-                                      "(docs/install.md), and put their folder into PATH")
+        raise _ccstream.NotFoundError(f"the program {name} is neither next to the package nor in PATH; install ccstream's programs "
+                                      "(docs/install.md), and add their folder to PATH")
     return found
 
 
@@ -55,7 +55,7 @@ class Model:
         self.path = os.fspath(path)
         self._options = ["--device", device, "--threads", str(threads), *(["--ema"] if ema else [])]
         if not os.path.exists(self.path):
-            raise _ccstream.NotFoundError(f"{self.path}: there is no such run or model")
+            raise _ccstream.NotFoundError(f"{self.path}: no such run or model")
         find_program("ccstream-eval")
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class Model:
         CorruptError: an image cannot be decoded.
         """
         if len(images) == 0:
-            raise _ccstream.UsageError("there are no images to encode")
+            raise _ccstream.UsageError("images: expected at least one image")
         with tempfile.TemporaryDirectory(prefix="ccstream-model-") as work:
             with Writer(os.path.join(work, "data")) as writer:
                 for i, image in enumerate(images):
@@ -81,7 +81,7 @@ class Model:
         """float32 (N, D), L2-normalised. The caption cleaning of training is not applied, but CLIP's tokenizer applies its
         own; line breaks become spaces."""
         if isinstance(texts, str) or len(texts) == 0:
-            raise _ccstream.UsageError("texts: expected a list of one text or more")
+            raise _ccstream.UsageError("texts: expected a list of at least one text")
         with tempfile.TemporaryDirectory(prefix="ccstream-model-") as work:
             with open(os.path.join(work, "prompts"), "w", encoding="utf-8", errors="replace", newline="\n") as file:
                 file.writelines(text.replace("\r", " ").replace("\n", " ") + "\n" for text in texts)
@@ -103,7 +103,7 @@ def encode_png(pixels: Any) -> bytes:
     if rgb.dtype != numpy.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.size == 0:
         raise _ccstream.UsageError(f"an image is {rgb.dtype} {rgb.shape}: expected uint8 (H, W, 3), or the bytes of a file")
     height, width = rgb.shape[:2]
-    rows = numpy.zeros((height, 1 + 3 * width), numpy.uint8)  # each begins with its filter, 0
+    rows = numpy.zeros((height, 1 + 3 * width), numpy.uint8)  # byte 0 of each row is its filter type
     rows[:, 1:] = rgb.reshape(height, 3 * width)
 
     def chunk(name: bytes, data: bytes) -> bytes:

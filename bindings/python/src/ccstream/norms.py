@@ -20,7 +20,7 @@ def find_norm(norm: str | Norm) -> Norm:
     if not isinstance(norm, str):
         mean, deviation = (tuple(float(x) for x in numbers) for numbers in norm)
         if len(mean) != 3 or len(deviation) != 3:
-            raise ValueError("a norm is the means and the deviations of three channels")
+            raise ValueError("a norm is (mean, std) with three numbers each")
         return mean, deviation
     if norm not in NORMS:
         raise ValueError(f"no norm {norm!r}: expected one of {', '.join(NORMS)}")

@@ -39,7 +39,7 @@ class Data:
         models = importlib.import_module(PROGRAMS[own.program][0])
         self.with_ids = own.program == "fast_clip" and train
         if type(tokenizer) is not models.tokenizer.SimpleTokenizer and tokenizer is not getattr(models.tokenizer, "tokenize", None):
-            raise ValueError("--dataset-type ccstream is for models with CLIP's tokenizer")
+            raise ValueError("--dataset-type ccstream requires a model with CLIP's tokenizer")
         size, norm = preprocess.transforms[0].size, preprocess.transforms[-1]
         self.batches = DataLoader(
             path, args.batch_size * args.world_size, size if isinstance(size, int) else size[0], own.augment if train else "eval-clip",
@@ -51,7 +51,7 @@ class Data:
         self.dataloader = self
 
     def set_epoch(self, epoch: int) -> None:
-        if not self.with_ids:  # FastCLIP's loop says 0 in every epoch: train_one_epoch says which
+        if not self.with_ids:  # FastCLIP's loop passes 0 in every epoch; see train_one_epoch
             self.batches.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
@@ -61,7 +61,7 @@ class Data:
             pair = SimpleNamespace(to=partial(self.move, batch)), batch.to("cpu")["tokens"].long()
             yield (*pair, ids, ids) if self.with_ids else pair
 
-    def move(self, batch: Batch, device: Any, dtype: Any = None, non_blocking: bool = True) -> torch.Tensor:  # uint8 until here
+    def move(self, batch: Batch, device: Any, dtype: Any = None, non_blocking: bool = True) -> torch.Tensor:  # from uint8
         images: torch.Tensor = self.normalize.to(device)(batch.to(device)["image"])
         return images.to(dtype)
 
@@ -83,10 +83,10 @@ class Loss(torch.nn.Module):
 
     def forward(self, image_features: torch.Tensor, text_features: torch.Tensor, logit_scale: Any = 0.0, logit_bias: Any = 0.0,
                 output_dict: bool = True) -> dict[str, Any]:
-        self.calls += 1  # of the parts of an accumulated batch the last one changes the state
+        self.calls += 1  # with gradient accumulation only the last part updates the state
         value = self.loss(image_features, text_features, torch.cat(list(self.data.ids)), self.groups[0]["lr"],
                           self.calls % (self.data.ids.maxlen or 1) == 0)
-        return {"contrastive_loss": value + 0 * (logit_scale + logit_bias)}  # whose gradients DistributedDataParallel expects
+        return {"contrastive_loss": value + 0 * (logit_scale + logit_bias)}  # DistributedDataParallel expects their gradients
 
 
 def train_one_epoch(run: Any, model: Any, data: Any, loss: Any, epoch: int, optimizer: Any, *rest: Any, **more: Any) -> None:

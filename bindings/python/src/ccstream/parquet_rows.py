@@ -1,38 +1,38 @@
-"""The rows of a Parquet file as plain buffers on a pipe, for ccpack, which starts this text with
+"""Writes the rows of a Parquet file as plain buffers to a pipe, for ccpack, which runs this text with
 `python3 -c TEXT FILE`. It needs pyarrow and nothing else of this package.
 
-    python3 -m ccstream.parquet_rows FILE           prints the columns and their kinds, for people
+    python3 -m ccstream.parquet_rows FILE           prints the columns and their kinds
 
-Written to stdout, all numbers little-endian:
+Output on stdout, all numbers little-endian:
 
-    "CCSROWS1", rows of the file u64, columns u32, and for each its kind, the bytes of its name u32, its name
-    frames: rows u32, and for each column that was chosen
-        rows bytes: 0 null, 1 there, 2 longer than a value may be
-        rows + 1 offsets u32, of which only the differences count; the bytes between the first and the last
-    the end: 0 as u32, u64 values that are no finite numbers and are null for that
+    header: "CCSROWS1", u64 number of rows, u32 number of columns; per column its kind, u32 size of its name, its name
+    frames: u32 number of rows, at least 1; for each selected column
+        one byte per row: 0 null, 1 present, 2 longer than a value may be
+        rows + 1 u32 offsets, of which only the differences count; the bytes from the first to the last offset
+    end:    u32 0, u64 number of values that were not finite numbers and became null
 
-After the columns it reads one line: the numbers of those that are wanted. Kinds: T text, B bytes, J a value
-as JSON, L a list of texts, each as its bytes u32 and the bytes, X nothing that can be a cell (lists of others,
-structs, maps, decimals). A struct with `bytes`, as Hugging Face stores images, is a column B; its `path` is another, NAME.path.
-Columns are converted as wholes: no work a row but for lists.
+After the header it reads one line from stdin: the indices of the selected columns. Kinds: T text; B bytes; J a value as
+JSON; L a list of texts, each as u32 size and bytes; X not supported (lists of other types, structs, maps, decimals). A
+struct with `bytes`, as Hugging Face stores images, is a column B, and its `path` a separate column NAME.path. Columns are
+converted as a whole, without work per row except for lists.
 """
 import sys
 
 if __name__ == "__main__":
-    sys.path[:] = [p for p in sys.path if p not in ("", ".")]  # nothing is imported from the folder of the call
+    sys.path[:] = [p for p in sys.path if p not in ("", ".")]  # import nothing from the current folder
 
 import os
 import struct
 from collections.abc import Callable
 from typing import IO, Any
 
-VALUE_BYTES = 64 << 20  # of one value; a longer one is none
-FRAME_BYTES = 32 << 20  # of a frame, but for single rows
+VALUE_BYTES = 64 << 20  # longest value; longer ones are marked 2
+FRAME_BYTES = 32 << 20  # size of a frame, unless a single row is larger
 FRAME_ROWS = 65536
 
 
 def columns_of(schema: Any) -> list[tuple[str, bytes, Any, str, Any]]:
-    """(name, kind, function of a table's column) for each; nested ones of images become two."""
+    """Each column as (name, kind, function of a table column, ...); a struct of an image becomes two."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -101,7 +101,7 @@ def lists(a: Any, pa: Any) -> Any:
 
 
 def convert(a: Any, kind: bytes, pa: Any, pc: Any) -> tuple[Any, Any, Any, int]:
-    """(validity bytes, offsets, data, numbers that are none) of an array."""
+    """(validity bytes, offsets, data, count of non-finite numbers) of an array."""
     bad = 0
     if kind == b"J":
         a, bad = finite(a, pa, pc)
@@ -126,7 +126,7 @@ def convert(a: Any, kind: bytes, pa: Any, pc: Any) -> tuple[Any, Any, Any, int]:
 
 
 def write_frame(batch: Any, chosen: list[Any], out: IO[bytes], pa: Any, pc: Any) -> int:
-    """Writes a batch, in halves if it is large; returns the numbers that are none."""
+    """Writes a batch, in halves if it is large; returns the count of non-finite numbers."""
     if not batch.num_rows:
         return 0
     if batch.num_rows > 1 and batch.nbytes > FRAME_BYTES:
@@ -148,12 +148,12 @@ def write_frame(batch: Any, chosen: list[Any], out: IO[bytes], pa: Any, pc: Any)
 
 
 def write_rows(path: str, out: IO[bytes], line: Callable[[], str]) -> None:
-    """`line()`: the numbers of the columns that are wanted."""
+    """`line()` returns the indices of the selected columns."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    f = pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)  # else the file is kept in memory
+    f = pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)  # else pyarrow keeps the file in memory
     columns = columns_of(f.schema_arrow)
     out.write(b"CCSROWS1" + struct.pack("<QI", f.metadata.num_rows, len(columns)))
     for name, kind, _, _, _ in columns:
@@ -182,14 +182,14 @@ def main(argv: list[str]) -> int:
         return 69
     try:
         if len(argv) != 2:
-            raise ValueError("one file is expected")
+            raise ValueError("expected one file")
         if sys.stdout.isatty():
             for name, kind, type_, _, _ in columns_of(pyarrow.parquet.read_schema(argv[1])):
                 print(kind.decode(), name, type_)
             return 0
         write_rows(argv[1], sys.stdout.buffer, sys.stdin.readline)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody listens any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has closed the pipe
     except (Exception, RecursionError) as e:  # noqa: BLE001  whatever a damaged file makes pyarrow say
         text = " ".join(str(e).split()) or type(e).__name__
         sys.stderr.write(f"\n{text[:300]}\n")

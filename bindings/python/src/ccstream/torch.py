@@ -102,7 +102,7 @@ class _Kind(NamedTuple):
     fastclip: bool = False
     times_tau: bool = False  # the loss is multiplied by tau
     anchor_gamma: bool = False  # gamma depends on the anchor's u
-    slow_tau: float = 0.0  # where tau is no more than this, it is learned at a third of its rate
+    slow_tau: float = 0.0  # at or below this tau, its learning rate is divided by 3
 
 
 LOSSES = {
@@ -119,8 +119,8 @@ LOSSES = {
 }
 """The losses by name. ccstream.loss_options(name) has the options that each reads."""
 
-_MATRIX = 1 << 24  # elements of a matrix of similarities: 64 MiB
-_OF_TRAINER = ("zeta_lr", "zeta_lr_image_ratio", "zeta_freeze_epochs")  # Loss takes step sizes instead
+_MATRIX = 1 << 24  # elements of a similarity matrix: 64 MiB of float32
+_OF_TRAINER = ("zeta_lr", "zeta_lr_image_ratio", "zeta_freeze_epochs")  # Loss takes learning rates per step instead
 
 
 def _complete(name: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _complete(name: str, given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"no loss {name!r}: expected one of {', '.join(LOSSES)}")
     out = loss_options(name, **given)
     if out.pop("positives", 1) != 1:
-        raise ValueError(f"loss {name}: several positives are in ccstream-train alone")
+        raise ValueError(f"loss {name}: several positives require ccstream.torch.Contrastive or ccstream-train")
     return out
 
 
@@ -193,15 +193,15 @@ def _first_xi(options: dict[str, Any]) -> float:
 class _Batch(NamedTuple):
     """The ids of a step and which rows count: of a repeated id only the first occurrence."""
 
-    ids: Tensor  # (B) int64, of all ranks
-    first: Tensor  # (B) the first place of each id
-    distinct: Tensor  # (B) whether a row is that place
+    ids: Tensor  # (B) int64, of the rows of all ranks
+    first: Tensor  # (B) row of the first occurrence of each id
+    distinct: Tensor  # (B) whether a row is a first occurrence
     distinct_count: Tensor  # () float64
-    own: Tensor  # (b) places of this rank's rows
-    usable: Tensor  # at least two ids, and finite embeddings
-    visits: Tensor  # (B) steps that the samples took part in, this one included
-    counts: list[int]  # rows of each rank
-    store: bool  # whether the state changes
+    own: Tensor  # (b) indices of this rank's rows
+    usable: Tensor  # () at least two distinct ids, and finite embeddings
+    visits: Tensor  # (B) number of steps of each sample, including this one
+    counts: list[int]  # number of rows of each rank
+    store: bool  # whether to update the state
 
 
 class _Anchors(NamedTuple):
@@ -210,8 +210,8 @@ class _Anchors(NamedTuple):
     counts: Tensor  # (b) whether the anchor counts
     tau: Tensor  # (b, 1) or ()
     log_u: Tensor  # (b) after this step
-    mean: Tensor  # (b) sum over contrasts of weight and delta / tau
-    p: Any  # (B) by contrast, for zeta: sum over anchors of what its denominator's share is; 0 without
+    mean: Tensor  # (b) sum over candidates of weight * delta / tau
+    p: Any  # (B) for zeta: sum over anchors of each candidate's fraction of their denominators; 0 without
 
 
 class GlobalContrastiveLoss(RankedModule):
@@ -284,13 +284,13 @@ class GlobalContrastiveLoss(RankedModule):
         self.compute, self.equal_rows, self._stepped = getattr(torch, compute), equal_rows, False
         self.dataset_size = int(dataset_size)
         if self.dataset_size < 2:
-            raise ValueError(f"loss {name}: a dataset of fewer than two samples has no contrasts")
+            raise ValueError(f"loss {name}: the dataset must have at least two samples")
         id_space = self.dataset_size if id_space is None else int(id_space)
         self.steps_per_epoch, self.epochs, self.group = steps_per_epoch or 0, epochs or 0, group
         self._moves_zeta = LOSSES[name].zeta and "zeta_lr" in self.options
         if self._moves_zeta or self.options.get("gamma_schedule") == "cosine":
             if not steps_per_epoch or not epochs:
-                raise ValueError(f"loss {name}: steps_per_epoch and epochs are needed by its schedules")
+                raise ValueError(f"loss {name}: its schedules require steps_per_epoch and epochs")
         self.image = _Side(name, id_space, self.options)
         self.text = _Side(name, id_space, self.options)
         self.register_buffer("visits", torch.zeros(id_space, dtype=torch.int64))
@@ -382,7 +382,7 @@ class GlobalContrastiveLoss(RankedModule):
         """The gradients of anchors (b, D) and candidates (B, D), float32, and four sums over this rank's anchors that _end
         adds over ranks and sides: objective, mean temperature, gradient of a global temperature, and value."""
         side, other = getattr(self, name), getattr(self, "text" if name == "image" else "image")
-        shift = torch.where(batch.distinct, 0.0, math.inf).double()  # what of a contrast is subtracted
+        shift = torch.where(batch.distinct, 0.0, math.inf).double()  # subtracted from each candidate's delta
         if LOSSES[self.name].zeta:
             shift = shift + other.zeta[batch.ids].double()
         of_contrasts = torch.zeros_like(contrasts)
@@ -410,7 +410,7 @@ class GlobalContrastiveLoss(RankedModule):
         tau = side.tau[ids].double()[:, None] if o["temperature"] == "individual" else self._global_tau()
         delta = (rows @ contrasts.T).to(self.compute)
         delta.sub_(delta.gather(1, own[:, None]))
-        # (delta - shift) / tau; where tau is by anchor, shift is 0 or infinite
+        # (delta - shift) / tau; if tau is per anchor, shift is 0 or infinite
         offset = -shift if tau.dim() else -shift / tau
         weight = torch.addcmul(offset.to(self.compute)[None, :], delta, (1 / tau).to(self.compute))
         weight.scatter_(1, own[:, None], -math.inf)
@@ -424,7 +424,7 @@ class GlobalContrastiveLoss(RankedModule):
             log_norm = torch.logaddexp(log_u, self._own_term(name, ids) - math.log(self.dataset_size - 1))
         share = (0.5 if loss.fastclip else 1.0) / batch.distinct_count
         scale = (share / tau if loss.fastclip and not loss.times_tau else share * torch.ones_like(tau)).flatten()
-        # of an anchor's weights: those of the mean, which sum up to `weights`
+        # turns exponentials into the weights of the mean over candidates; `weights` is their sum per anchor
         factor = torch.where(counts & batch.usable, torch.exp(top - (log_norm + log_negatives)), 0.0)
         weights = factor * torch.where(torch.isfinite(total), total, 0.0)
         p = self._shares(name, weight, top, log_u, counts, own, ids, batch) if self._moves_zeta and batch.store else 0.0
@@ -432,7 +432,7 @@ class GlobalContrastiveLoss(RankedModule):
         weight.scatter_(1, own[:, None], (-weights * scale * self._world()[1])[:, None].to(self.compute))
         pull = delta.mul_(weight).sum(1).double() / (scale * self._world()[1])
         mean = pull / tau.flatten()
-        counted = share * torch.where(counts, 1.0, 0.0)  # of each anchor, in means
+        counted = share * torch.where(counts, 1.0, 0.0)  # weight of each anchor in the means
         a = _Anchors(counts, tau, log_u, mean, p)
         logged = torch.stack([(counted * self._objective(a, name, ids)).sum(), (counted * tau.flatten()).sum(),
                               (counted * (log_u - mean)).sum(), (scale * pull).sum()])

@@ -65,7 +65,7 @@ class Writer:
         UsageError: a value of another kind or shape than the earlier ones.
         """
         if isinstance(captions, str):
-            raise TypeError("captions is a list of texts, not one text")
+            raise TypeError("captions must be a list of texts, not one text")
         rows = self._rows(columns or {})
         number = self._handle.add(image, [c.encode("utf-8", "surrogatepass") for c in captions],
                                   None if metadata is None else json.dumps(metadata, ensure_ascii=False),
@@ -87,7 +87,7 @@ class Writer:
     def _pending(self, name: str) -> Pending:
         directory = os.fsdecode(self._options[0])
         if len(name) > 32 or not name or not set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789_"):
-            raise _ccstream.UsageError(f"'{name}' is no name of a column: at most 32 of a-z, 0-9 and _")
+            raise _ccstream.UsageError(f"'{name}' is not a valid column name: use at most 32 of a-z, 0-9 and _")
         old = None
         if self._append and os.path.exists(os.path.join(directory, "columns", f"{name}.ccc")):
             with Dataset(directory) as ds:
