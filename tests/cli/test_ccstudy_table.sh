@@ -177,7 +177,7 @@ bad "bad.toml: 'tset' is unknown" 's/^seeds/tset = 1\nseeds/'
 bad "rows.CLIP: --tau must be an option" 's/\[0.03, 0.5\]/0.03/'
 bad "baseline 'CLAP' is not a row" 's/baseline = .*/baseline = "CLAP"/'
 bad "tests.R1: metric is missing" 's/, metric = "mean_r1"//'
-bad "prints no number 'r1'" 's/metric = "mean_r1"/metric = "r1"/; s/seeds = .*/seeds = [3]/; s/\[0.03, 0.5\]/[0.03]/'
+bad "has no number 'r1'" 's/metric = "mean_r1"/metric = "r1"/; s/seeds = .*/seeds = [3]/; s/\[0.03, 0.5\]/[0.03]/'
 bad "Expected\|Invalid" 's/^\[tests\]/[tests/'
 expect_message 64 "has no data of this name; it has train, val" "$BIN/ccstudy" table spec.toml -o bad --set vla=held-out
 expect_message 66 "no such folder; --set val=DIR" "$BIN/ccstudy" table spec.toml -o bad

@@ -53,7 +53,7 @@ has err.txt "it stopped at step 4; resume with --resume followed"
 has err.txt "1 lines were skipped"
 
 expect_message 64 "take one RUN" "$report" --follow --json run parts
-expect_message 64 "--out is about a page" "$report" --follow --json -o x.html run
+expect_message 64 "--out applies to pages" "$report" --follow --json -o x.html run
 expect_message 66 "is not a run" "$report" --tensorboard board data
 [ ! -e board ] || fail "a folder was made"
 if ! python3 -c 'import wandb' 2>err.txt; then

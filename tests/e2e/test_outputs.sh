@@ -59,7 +59,7 @@ rm -r new
 # A page is replaced by the command that made it, and by no other.
 expect 0 "$BIN/ccdump" stats d --html page.html
 expect 0 "$BIN/ccdump" stats d2 --html page.html
-expect_message 73 "page.html exists, and nothing shows that 'ccdump show' made it" "$BIN/ccdump" show d 3 --html page.html
+expect_message 73 "page.html exists and was not written by 'ccdump show'" "$BIN/ccdump" show d 3 --html page.html
 expect 0 "$BIN/ccstream-report" r
 expect 0 "$BIN/ccstream-report" -o r/report.html r
 
@@ -106,6 +106,6 @@ done
 mkdir studies
 echo "my notes" >studies/toy.json
 study="$BIN/ccstudy toy --quick -q"
-expect_message 73 "toy.json exists, and nothing shows that 'ccstudy toy' made it" $study -o studies
+expect_message 73 "toy.json exists and was not written by 'ccstudy toy'" $study -o studies
 expect 73 $study -o r/sub
 expect 73 $study -o d

@@ -160,7 +160,7 @@ class FolderTest(unittest.TestCase):
     def test_two_folders_of_one_set_are_refused(self):
         os.symlink(self.folder, Path(self.top.name) / "mnist_test")
         options = command.parse(suite, "suite", ["run", "--sets", self.top.name, "-o", "out"])
-        with self.assertRaisesRegex(study.DataError, "are one set, mnist"):
+        with self.assertRaisesRegex(study.DataError, "are the same set, mnist"):
             suite.find(options)
 
     def test_extras_are_read_as_they_are_given(self):

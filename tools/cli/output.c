@@ -112,7 +112,7 @@ enum status output_check_file(const char *path, bool force, struct error *err) {
     }
     FAIL_IF(!S_ISREG(st.st_mode), err, STATUS_EXISTS, "%.200s is not a file", path);
     FAIL_IF(!force && !made_here(path), err, STATUS_EXISTS,
-            "%.200s exists, and nothing shows that '%s' made it; --force replaces it", path,
+            "%.200s exists and was not written by '%s'; pass --force to replace it", path,
             cli_command_name());
     return STATUS_OK;
 }
@@ -124,7 +124,7 @@ enum status output_check_folder(const char *path, enum output_place place, struc
             "%.200s is a file; --out requires a folder", path);
     const char *kind = kept_by_us(path);
     FAIL_IF(kind != NULL && (place != OUTPUT_DATASET || strcmp(kind, "dataset") != 0), err,
-            STATUS_EXISTS, "%.200s is a %s, where no other output is written; choose another --out",
+            STATUS_EXISTS, "%.200s is a %s, which holds no other output; choose another --out",
             path, kind);
     return check_above(path, err);
 }
@@ -148,9 +148,10 @@ output_check_own_folder(const char *path, const char *const *files, bool force, 
     const bool empty = names.size_bytes == 0;
     byte_buffer_fini(&names);
     TRY(s);
-    return empty ? STATUS_OK
-                 : error_set(err, STATUS_EXISTS,
-                             "%.200s is not empty, and nothing shows that '%s' made it; --force "
-                             "writes into it",
-                             path, cli_command_name());
+    return empty
+               ? STATUS_OK
+               : error_set(err, STATUS_EXISTS,
+                           "%.200s is not empty and was not written by '%s'; pass --force to write "
+                           "into it",
+                           path, cli_command_name());
 }
