@@ -319,7 +319,7 @@ assert made.columns == ["t"] and made.column("t")[0] == 5
 # What is refused: nothing is written, and the message has the row and the byte.
 good = {"id": 0, "c": "ok", "v": [1, 2]}
 line = len(json.dumps(good)) + 1
-for bad, text in ((3, "not a text"), ([3], "neither a text"), ({"text": 1}, "neither a text"),
+for bad, text in ((3, "not a text"), ([3], "not a text"), ({"text": 1}, "not a text"),
                   ({"text": "a", "weight": -1}, "a weight must"), ([{"text": "a", "weight": 0}] * 2, "all weights are 0"), ("\ud800", "not UTF-8"),
                   (["a"] * 1025, "more than 1,024 captions"), ("x" * (4 << 20), "the texts of a sample exceed")):
     kind = "text" if bad == 3 else "captions"

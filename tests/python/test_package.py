@@ -343,7 +343,7 @@ class LoaderTest(unittest.TestCase):
         self.assertEqual((loader().rank, loader().world_size), (0, 1))
 
     def test_ranks_share_batches_that_they_do_not_divide(self):
-        with self.assertRaisesRegex(ccstream.UsageError, "batch_size 2 is the global batch, and there are 3 ranks"):
+        with self.assertRaisesRegex(ccstream.UsageError, "batch_size 2 is the global batch size and must be at least 3"):
             loader(batch_size=2, rank=0, world_size=3)
         for batch_size, drop_last, last in ((13, True, 0), (13, False, SAMPLES % 13), (28, False, 4)):
             counts, together = [], []
@@ -351,7 +351,7 @@ class LoaderTest(unittest.TestCase):
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always")
                     dl = loader(batch_size=batch_size, drop_last=drop_last, rank=rank, world_size=7, num_threads=1, views=0)
-                self.assertEqual(["the last batch of an epoch has 4 rows for 7 ranks" in str(w.message) for w in caught],
+                self.assertEqual(["the last batch of an epoch has 4 rows, and some of 7 ranks receive none" in str(w.message) for w in caught],
                                  [True] if last == 4 else [])
                 batches = [numpy.asarray(b["id"]).tolist() for b in dl]
                 counts.append([len(b) for b in batches])
@@ -804,7 +804,7 @@ class WriterTest(unittest.TestCase):
     def test_closing_without_finishing_warns(self):
         image, writer = ccstream.Dataset("d")[0].image, ccstream.Writer("lost")
         writer.add(image)
-        with self.assertWarnsRegex(Warning, r"lost: 1 samples were added and are removed: finish\(\)"):
+        with self.assertWarnsRegex(Warning, r"lost: 1 unpublished samples were removed; call finish\(\)"):
             writer.close()
         with warnings.catch_warnings():
             warnings.simplefilter("error")

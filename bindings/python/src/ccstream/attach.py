@@ -430,7 +430,7 @@ def captions_of(value: Any, source: int, sentences: bool) -> list[tuple[bytes, f
         if item is None:
             continue
         if not isinstance(item, str):
-            raise Bad('neither a text, nor {"text", "weight"}, nor a list of them')
+            raise Bad('not a text, {"text", "weight"}, or a list of these')
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < 1e30:
             raise Bad("a weight must be a number of at least 0")
         for part in BETWEEN_SENTENCES.split(item) if sentences else [item]:

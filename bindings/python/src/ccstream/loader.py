@@ -104,7 +104,10 @@ class DataLoader:
     """Batches of one or several datasets; each `for` loop is one epoch.
 
     dataset: a Dataset, a path, or a sequence of these; a path is "DIR" or "DIR:WEIGHT", as --data of ccstream-train.
-    batch_size: global batch size: rows per batch over all ranks. This process receives its part.
+    batch_size: global batch size: rows per batch over all ranks. This process receives its part, which is one row less on
+        some ranks if their number does not divide it. UsageError: fewer rows than ranks.
+    drop_last: omit the last batch of an epoch if it is not full; False: deliver it, divided likewise, with a warning if some
+        ranks receive no row of it.
     image_size: side of the square images in pixels. Also {epoch: size} or a function of the epoch, if the size changes;
         {0: 128, 5: 224}: 224 from epoch 5 on.
     augment: "paper", "crop", "simclr", "clip"; for evaluation "eval-crop", "eval-clip", "eval-longest", "eval-squash".
@@ -181,6 +184,11 @@ class DataLoader:
             _check_count(name, number)
         if timeout is not None and not timeout >= 0:
             raise _ccstream.UsageError(f"timeout is {timeout}: expected seconds, or None for no limit")
+        if 0 < batch_size < world_size:
+            raise _ccstream.UsageError(f"batch_size {batch_size} is the global batch size and must be at least {world_size}, the number of ranks")
+        if crop_scale is not None and (isinstance(crop_scale, (int, float)) or len(crop_scale) != 2):
+            raise _ccstream.UsageError(f"crop_scale is {crop_scale}: expected (min, max)")
+        columns = [columns] if isinstance(columns, str) else columns
         _check_choice("layout", layout, ("nhwc", "nchw", "channels_last"))
         _check_choice("dtype", dtype, ("uint8", "float16", "bfloat16", "float32"))
         for name in (fields := [fields] if isinstance(fields, str) else list(fields)):
@@ -226,7 +234,7 @@ class DataLoader:
 
         self._make_options, self._changes = options, changes
         self._seed = seed
-        self._batch_size = batch_size
+        self._batch_size, self._drop_last = batch_size, drop_last
         self._stage: tuple[Stage, Callable[[], Any]] | None = None  # the stage, and the function that ends it
         self._at: dict[str, Any] | None = None  # with a stage: the position after the last batch
         self._iteration = 0  # number of `for` loops started
@@ -240,8 +248,8 @@ class DataLoader:
         self._info = handle.info()
         last = self._info["samples"] % self._batch_size
         if 0 < last < self.world_size and not self._drop_last:
-            warnings.warn(f"the last batch of an epoch has {last} rows for {self.world_size} ranks, some of which get none: "
-                          "drop_last=True, or another batch_size", stacklevel=3)
+            warnings.warn(f"the last batch of an epoch has {last} rows, and some of {self.world_size} ranks receive none; "
+                          "use drop_last=True, or another batch_size", stacklevel=3)
         self._opened = epoch
         self._handle = handle
 

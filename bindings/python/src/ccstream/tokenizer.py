@@ -61,6 +61,8 @@ class Tokenizer:
         """Returns tokens, int32 (len(texts), max_tokens), each row padded at its end, and lengths, int32 (len(texts)), the
         number of tokens before the padding. clean: the paper's caption cleaning, as clean_captions of DataLoader; CLIP's
         tokenizer always uses its own. UsageError: max_tokens is not in [2, 4096]."""
+        if isinstance(texts, str):
+            raise TypeError("texts must be a list of texts, not one text")
         encoded = [text.encode("utf-8", "replace") for text in texts]
         tokens = numpy.empty((len(texts), max_tokens), numpy.int32)
         lengths = numpy.empty(len(texts), numpy.int32)

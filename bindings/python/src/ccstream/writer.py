@@ -115,11 +115,12 @@ class Writer:
         self._append = True
 
     def close(self) -> None:
-        """Closes the writer. Without finish() before it, the samples added since the last publish() are discarded."""
+        """Closes the writer. Without finish() before it, the samples added since the last publish() are removed,
+        with a warning."""
         self._handle.close()
         if self._unpublished:
-            warnings.warn(f"{os.fsdecode(self._options[0])}: {self._unpublished} samples were added and are removed: "
-                          "finish() before close(), or `with`, keeps them", stacklevel=2)
+            warnings.warn(f"{os.fsdecode(self._options[0])}: {self._unpublished} unpublished samples were removed; "
+                          "call finish() before close(), or use `with`", stacklevel=2)
             self._unpublished = 0
         for column in self._columns.values():
             column.close()
@@ -138,5 +139,5 @@ class Writer:
                 exception.add_note(f"{os.fsdecode(self._options[0])} has the samples that were added before: "
                                    "Writer(..., append=True) continues")
         finally:
-            self._unpublished = 0  # whose loss the exception says
+            self._unpublished = 0  # the exception reports their loss
             self.close()
