@@ -172,8 +172,8 @@ check_new(const struct column_info *c, const char *directory, bool replace, stru
                        c->values > COLUMN_MAX_ROW_BYTES ||
                        column_row_bytes(c) > COLUMN_MAX_ROW_BYTES,
             err, STATUS_LIMIT,
-            "column '%s': rows of %" PRIu32 " numbers; expected 1 number to %d bytes", c->name,
-            c->values, COLUMN_MAX_ROW_BYTES);
+            "column '%s': rows of %" PRIu32 " numbers; expected 1 or more, at most %d bytes",
+            c->name, c->values, COLUMN_MAX_ROW_BYTES);
     return STATUS_OK;
 }
 

@@ -180,7 +180,7 @@ bad "tests.R1: metric is missing" 's/, metric = "mean_r1"//'
 bad "has no number 'r1'" 's/metric = "mean_r1"/metric = "r1"/; s/seeds = .*/seeds = [3]/; s/\[0.03, 0.5\]/[0.03]/'
 bad "Expected\|Invalid" 's/^\[tests\]/[tests/'
 expect_message 64 "has no data of this name; it has train, val" "$BIN/ccstudy" table spec.toml -o bad --set vla=held-out
-expect_message 66 "no such folder; --set val=DIR" "$BIN/ccstudy" table spec.toml -o bad
+expect_message 66 "no such folder; pass --set val=DIR" "$BIN/ccstudy" table spec.toml -o bad
 expect_message 66 "no table of this name" "$BIN/ccstudy" table nosuch -o bad
 sed 's/"clip"/"clipp"/' spec.toml >bad.toml
 expect_message 64 "did you mean 'clip'.*the whole output is in bad/jobs/CLIP" "$BIN/ccstudy" table bad.toml -o bad --set val=held-out

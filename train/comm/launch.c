@@ -371,11 +371,12 @@ enum status comm_open(struct comm **out, const struct comm_options *opt, struct 
     *out = NULL;
     describe_launch(started, launcher, place.world);
     if (launcher == NULL && ignored != NULL) {
-        log_write(opt->log, LOG_LEVEL_WARN,
-                  "%s is ignored: it is of an enclosing job, and %s did not start this process as "
-                  "one of several%s",
-                  ignored->rank, ignored->name,
-                  ignored->started == by_variables ? " (there is no MASTER_ADDR)" : "");
+        log_write(
+            opt->log, LOG_LEVEL_WARN,
+            "%s is ignored: it belongs to an enclosing job, and %s did not start this process as "
+            "one of several%s",
+            ignored->rank, ignored->name,
+            ignored->started == by_variables ? " (there is no MASTER_ADDR)" : "");
     }
     FAIL_IF(opt->ranks == COMM_RANKS_OFF && place.world > 1, err, STATUS_USAGE,
             "%s--ranks off makes each of them train the whole run; start one process, or use "
