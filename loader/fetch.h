@@ -4,16 +4,16 @@
  *
  * A row is a function of (options of the loader, fetch_options, epoch, sample id). With the
  * loader's own augment, views and captions it has the bytes that the loader delivers for this
- * sample in this epoch; with a kind of evaluation, the pixels of a loader for evaluation. Of
- * several captions it has the one that is drawn for the epoch.
+ * sample in this epoch; with an evaluation augment, the pixels of a loader for evaluation. Of
+ * several captions it has the one sampled for the epoch.
  *
  * Threading : a fetcher has one owner; distinct fetchers are independent, and may be used while
  *             other threads acquire and release batches, but not during loader_seek. The work is
  *             done on the calling thread.
  * Ownership : a fetcher borrows its loader and must be closed first. A batch is borrowed until the
  *             next fetch or close.
- * Untrusted : every byte of the dataset. Damaged samples are not replaced, and it
- *             does not count among the loader's: a damaged sample is the status of its row.
+ * Untrusted : every byte of the dataset. Damaged samples are not replaced and not counted by the
+ *             loader: the status of the row reports them.
  * Memory    : open allocates everything; a batch, and a buffer for the largest stored image.
  */
 #ifndef LOADER_FETCH_H
@@ -41,14 +41,14 @@ enum status fetcher_open(struct fetcher **out,
 void fetcher_close(struct fetcher *f); /* accepts NULL */
 
 /* Row i of *out is sample ids[i], in [0, max_count] of them, in any order; an id may occur more
- * than once. Fields of *out that concern the order of an epoch are 0. views (count; NULL: all views
- * of `epoch`): row i is of epoch views[i] / 2, and views[i] % 2, below fetch_options.views, is the
+ * than once. Fields of *out about the order of an epoch are 0. views (count; NULL: all views of
+ * `epoch`): row i is of epoch views[i] / 2, and views[i] % 2, below fetch_options.views, is the
  * view that out->images has.
  *
  * statuses (count) receives the status of each row: OK, NOTFOUND (no sample has this id, or it was
  * removed), or CORRUPT, UNSUPPORTED or LIMIT for one that cannot be used; the contents of a row
- * that is not OK are undefined. With NULL the first such row fails the call, with a message that
- * names its sample. The loader's filter is not applied.
+ * that is not OK are undefined. If statuses is NULL, the first such row fails the call, with a
+ * message that names its sample. The loader's filter is not applied.
  *
  * Returns OK, INVALID, NOMEM, what `statuses` would hold, or IO, NOTFOUND or CORRUPT for a shard
  * that cannot be read, is missing, or was replaced since the loader was opened. */

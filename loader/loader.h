@@ -24,9 +24,9 @@
  *             of host_memory and log must outlive the loader.
  * Untrusted : every byte of the dataset. A sample whose image, caption or index record is damaged
  *             is replaced by another one of its dataset, chosen by (seed, epoch, sample id),
- *             counted and listed; more of them than max_corrupt_count end the run. A shard that is
+ *             counted and listed; more than max_corrupt_count of them stop the run. A shard that is
  *             still missing after a few tries, or was truncated or changed since open, and a disk
- *             that keeps failing, end it at once.
+ *             that keeps failing stop it at once.
  * Waits     : every wait of the caller is bounded, and the message names the stage that is stuck.
  * Memory    : open allocates everything; afterwards only third-party decoders and SentencePiece
  *             allocate inside their own calls.
@@ -76,7 +76,7 @@ enum {
 #define LOADER_NO_TEXT UINT64_MAX /* text id of a sample that has no caption */
 
 enum loader_engine {
-    LOADER_ENGINE_AUTO,  /* io_uring; pread, with one log line, where the kernel refuses */
+    LOADER_ENGINE_AUTO,  /* io_uring; pread, with one log line, if the kernel refuses it */
     LOADER_ENGINE_URING, /* io_uring or UNSUPPORTED */
     LOADER_ENGINE_PREAD,
 };
@@ -89,8 +89,8 @@ enum loader_order {
     LOADER_ORDER_GLOBAL,
     /* By id, one dataset after another. */
     LOADER_ORDER_SEQUENTIAL,
-    /* For storage that is slow at random access. The samples in id order, starting at a position
-     * drawn for the epoch and wrapping around, are divided into blocks of block_count; the blocks
+    /* For storage that is slow at random access. The samples in id order, starting at a random
+     * position per epoch and wrapping around, are divided into blocks of block_count; the blocks
      * are permuted; then the samples of each block_window consecutive blocks are permuted among
      * themselves. Every sample is equally likely at every position of the epoch, but samples of one
      * block stay within one window of block_count * block_window positions, so that a batch holds
@@ -107,9 +107,9 @@ enum loader_order {
 };
 
 enum loader_captions {
-    LOADER_CAPTIONS_DRAWN, /* one of the sample's captions, drawn by (seed, epoch, sample id) */
+    LOADER_CAPTIONS_DRAWN, /* one of the sample's captions, at random by (seed, epoch, sample id) */
     LOADER_CAPTIONS_NONE,  /* images only; see loader/texts.h for all captions in order */
-    LOADER_CAPTIONS_TEXTS, /* drawn, for hooks.sample, and not tokenized */
+    LOADER_CAPTIONS_TEXTS, /* likewise, for hooks.sample only, not tokenized */
 };
 
 /* One dataset of a mix. */
@@ -121,9 +121,9 @@ struct loader_source {
 };
 
 /* Parses "DIR" or "DIR:WEIGHT": the text after the last colon is the weight if it is a number and
- * not the port of a location, and no folder has the whole text for a name. Copies the directory to
- * `directory`. Returns OK, or USAGE for an empty directory, a weight out of range, or a text that
- * does not fit. */
+ * not the port of a location, and the whole text is not the name of a folder. Copies the directory
+ * to `directory`. Returns OK, or USAGE for an empty directory, a weight out of range, or a text
+ * that is too long. */
 enum status loader_source_parse(struct loader_source *out,
                                 char *directory,
                                 size_t directory_size_bytes,
@@ -131,19 +131,19 @@ enum status loader_source_parse(struct loader_source *out,
                                 struct error *err);
 
 /* Selects samples by their index records. A filter changes the positions of samples, never their
- * ids: a sample keeps its optimiser state. */
+ * ids: per-sample state stays valid. */
 struct loader_filter {
     uint32_t min_side_px; /* of the shorter side; an unknown size counts as 0; default 0 */
     double max_aspect; /* longer side over shorter, [1, LOADER_FILTER_MAX_ASPECT], in thousandths;
-                          an unknown size does not pass; 0: any */
-    uint32_t min_captions, max_captions; /* number of captions; 0, UINT32_MAX */
-    /* Of each caption: a sample passes when all of its captions do; a sample without captions
-     * counts as one of 0 bytes. Makes open read every caption. 0, UINT32_MAX */
+                          an unknown size does not pass; default 0: any */
+    uint32_t min_captions, max_captions; /* number of captions; default 0, UINT32_MAX */
+    /* Size of each caption: a sample passes if all of its captions do; no captions count as one of
+     * 0 bytes. Open then reads every caption. Default 0, UINT32_MAX */
     uint32_t min_caption_bytes, max_caption_bytes;
     int32_t min_label, max_label; /* SHARD_NO_LABEL is below 0; INT32_MIN, INT32_MAX */
-    /* (id_count) ids as delivered that ascend: an epoch has those samples that also pass the rest,
-     * each as often as its id comes, with the same crop and caption each time. Read by open only;
-     * NULL: all */
+    /* (id_count) ascending ids, as delivered: an epoch consists of these samples, if they also pass
+     * the rest; a repeated id repeats the sample with the same crop and caption. Read by open only;
+     * default NULL: all */
     const uint64_t *ids;
     uint64_t id_count;
     uint64_t ids_hash; /* set by open */
@@ -151,8 +151,8 @@ struct loader_filter {
 
 void loader_filter_default(struct loader_filter *f); /* everything passes */
 
-/* Sets the fields that a list names: "min-side=64,max-aspect=3,captions=1..5,caption-bytes=5..,
- * label=0..9". A range may omit either end, or be one number. Returns OK or USAGE. */
+/* Sets the fields listed in `text`: "min-side=64,max-aspect=3,captions=1..5,caption-bytes=5..,
+ * label=0..9". A range may omit either end, or be a single number. Returns OK or USAGE. */
 enum status loader_filter_parse(struct loader_filter *out, const char *text, struct error *err);
 
 /* The position of a run: the next batch to deliver. Plain numbers, to be stored anywhere. They
@@ -176,8 +176,8 @@ struct loader_state {
     } sources[LOADER_MAX_SOURCES];
 };
 
-/* What the caller makes of samples on the decoding threads; zeros: nothing. Both functions are
- * called by several threads at once, and again for a row whose sample is replaced. */
+/* Callbacks on the decoding threads, for further processing of samples; NULL: none. Several threads
+ * call both at once, and again for a row whose sample is replaced. */
 struct loader_hooks {
     /* Writes an image as batches have it instead of its (S, S, 3) bytes: S * S * pixel_bytes. */
     void (*pixels)(void *cookie, void *out, const uint8_t *rgb);
@@ -202,41 +202,41 @@ struct loader_options {
     uint32_t rank;        /* [0, world); default 0 */
     uint32_t world;       /* [1, LOADER_MAX_WORLD]; default 1 */
     uint32_t image_size_px;    /* S; default 256 */
-    enum augment_kind augment; /* AUGMENT_TRAIN */
-    double crop_min, crop_max; /* share of the area that a random crop shows, 0 < min <= max <= 1;
-                                  0, 0: the augmentation's own (augment_options_default) */
+    enum augment_kind augment; /* default AUGMENT_TRAIN */
+    double crop_min, crop_max; /* fraction of the area that a random crop covers, 0 < min <= max <=
+                                  1; default 0, 0: as augment_options_default sets it */
     enum resize_filter interpolation; /* 0: the augmentation's own; default 0 */
-    enum loader_captions captions;    /* LOADER_CAPTIONS_DRAWN */
-    int32_t caption; /* this one of a sample's own captions, from 0, modulo their number; below 0:
-                        drawn; default -1 */
-    enum loader_order order; /* LOADER_ORDER_GLOBAL */
+    enum loader_captions captions;    /* default LOADER_CAPTIONS_DRAWN */
+    int32_t caption; /* index of a sample's own caption, from 0, modulo their number; below 0: a
+                        random one; default -1 */
+    enum loader_order order; /* default LOADER_ORDER_GLOBAL */
     uint32_t
         block_count; /* BLOCK, CLASSES: samples of a block, [1, LOADER_MAX_BLOCK]; default 1024 */
     uint32_t block_window; /* blocks, [1, LOADER_MAX_BLOCK_WINDOW]; default 16 */
-    uint32_t views;        /* of each image, drawn apart, [0, AUGMENT_MAX_VIEWS]; 0: images are not
-                              read, batches have none; default 1 */
-    bool as_stored;        /* images are decoded as struct image_decode_options of
-                              formats/image/image_codec.h describes; default false */
-    bool fixed_views; /* the augmentation of a view is drawn by (seed, sample id, view) alone, so
-                         that every epoch has the pixels of epoch 0; captions are still sampled per
-                         epoch; default false */
-    /* m consecutive rows of a batch are one sample, row l with crop and flip of its own and one of
-     * the captions l, l + m, ... of the sample (of fewer than m: caption l modulo their number). An
-     * epoch has m times as many rows. Divides batch_count, or 1 with more than one view; in
-     * [1, LOADER_MAX_POSITIVES]; default 1 */
+    uint32_t views; /* independent random views per image, [0, AUGMENT_MAX_VIEWS]; 0: images are not
+                       read, batches have none; default 1 */
+    bool as_stored; /* images are decoded as struct image_decode_options of
+                       formats/image/image_codec.h describes; default false */
+    bool fixed_views; /* the augmentation depends only on (seed, sample id, view), so that every
+                         epoch has the pixels of epoch 0; captions are still sampled per epoch;
+                         default false */
+    /* m: consecutive rows of a batch that show one sample. Row l has its own crop and flip and one
+     * of the captions l, l + m, ... of the sample (with fewer than m captions: caption l modulo
+     * their number). An epoch has m times as many rows. Must divide batch_count, and be 1 with two
+     * views; in [1, LOADER_MAX_POSITIVES]; default 1 */
     uint32_t positives;
     /* Noisy pairs, as RINCE studies them: the probability, in [0, 1], that a sample has the
-     * captions of another live sample of its dataset. Drawn by (seed, sample id): which samples and
-     * whose captions stay the same in all epochs, and a higher rate only adds samples. A dataset of
-     * one live sample has no noise; of one that has grown, noisy samples have other captions;
-     * default 0 */
+     * captions of another live sample of its dataset. Random by (seed, sample id): the noisy
+     * samples and their captions are the same in all epochs, and a higher rate only adds samples. A
+     * dataset of one live sample has no noise; after a dataset has grown, noisy samples get other
+     * captions. Default 0 */
     double pair_noise;
     /* Captions from attached columns (formats/columns/columns.h): "raw:0.3,long:0.7", names and
-     * weights above 0, at most 8; "raw" are a sample's own captions. Which of those that the sample
-     * has is drawn by (seed, epoch, sample id), then a caption by the weights of its row. A sample
-     * with none of them shows one of its own. "raw+long", as many as `positives`: row k of a sample
-     * in a batch shows column k, or if the sample lacks it one of the others. Every dataset must
-     * have the columns. Read by open only; default NULL: own captions */
+     * weights above 0, at most 8; "raw" are a sample's own captions. One of those that the sample
+     * has is chosen at random by (seed, epoch, sample id), then a caption by the weights of its
+     * row; a sample with none of them uses its own captions. "raw+long", with as many names as
+     * `positives`: row k of a sample in a batch uses column k, or another one if the sample lacks
+     * it. Every dataset must have the columns. Read by open only; default NULL: own captions */
     const char *caption_columns;
     /* Attached columns of numbers whose rows come with the batch: names separated by commas, at
      * most LOADER_MAX_COLUMNS. Every dataset must have them, of equal length. columns_required:
@@ -244,10 +244,10 @@ struct loader_options {
      * otherwise such rows are delivered. Read by open only; NULL and false */
     const char *columns;
     bool columns_required;
-    struct loader_filter filter; /* loader_filter_default() */
+    struct loader_filter filter; /* default: loader_filter_default() */
     bool drop_last;              /* omit a last batch of fewer than batch_count; default true */
-    uint64_t seed;               /* 0 */
-    uint64_t epochs;             /* END after this epoch number is reached; 0: never; default 0 */
+    uint64_t seed;               /* default 0 */
+    uint64_t epochs;             /* END when this epoch number is reached; 0: never; default 0 */
 
     const struct loader_state *start; /* NULL: epoch 0, step 0; read by open only */
 
@@ -258,30 +258,30 @@ struct loader_options {
                                     has none */
     size_t tokenizer_model_size_bytes;
 
-    uint32_t threads;          /* decode threads; 0: one per CPU; default 0 */
-    enum loader_engine engine; /* LOADER_ENGINE_AUTO */
-    bool direct;               /* O_DIRECT: bypass the page cache; UNSUPPORTED where the file system
-                                  cannot; default false */
-    uint32_t read_depth;       /* images in flight or waiting to be decoded; default 64 */
-    uint32_t prefetch_batches; /* made ahead of the consumer, [1, LOADER_MAX_PREFETCH]; default 3 */
-    bool verify_images;        /* compare each image with its stored hash; default true */
+    uint32_t threads;            /* decode threads; 0: one per CPU; default 0 */
+    enum loader_engine engine;   /* default LOADER_ENGINE_AUTO */
+    bool direct;                 /* O_DIRECT: bypass the page cache; UNSUPPORTED if the file system
+                                    cannot; default false */
+    uint32_t read_depth;         /* images in flight or waiting to be decoded; default 64 */
+    uint32_t prefetch_batches;   /* prepared in advance, [1, LOADER_MAX_PREFETCH]; default 3 */
+    bool verify_images;          /* compare each image with its stored hash; default true */
     uint64_t max_corrupt_count;  /* different damaged samples before CORRUPT; 0 for evaluation;
                                     default 1000 */
-    const char *quarantine_path; /* damaged samples are appended here, one JSON object a line:
-                                    dataset, sample, reason. A thread of its own writes; END and
-                                    close wait for it. Read by open only; default NULL */
+    const char *quarantine_path; /* damaged samples are appended here, one JSON object per line:
+                                    dataset, sample, reason. A separate thread writes; END and close
+                                    wait for it. Read by open only; default NULL */
     int64_t wait_timeout_ms;     /* longest wait of acquire, seek and close, in [0,
                                     LOADER_MAX_WAIT_MS]; default 60000 */
 
-    struct host_memory host_memory; /* allocates the batches; host_memory_default() */
-    struct loader_hooks hooks;      /* default zeros */
+    struct host_memory host_memory; /* allocates the batches; default: host_memory_default() */
+    struct loader_hooks hooks;      /* default: none */
     const struct log_sink *log;     /* NULL: silent */
 };
 
 void loader_options_default(struct loader_options *opt);
 
 /* Sets order, block_count and block_window from "global", "sequential", "block:SIZE" or
- * "block:SIZE:WINDOW"; fields that the text does not name keep their values. Returns OK or USAGE.
+ * "block:SIZE:WINDOW"; fields that `text` omits keep their values. Returns OK or USAGE.
  */
 enum status loader_order_parse(struct loader_options *opt, const char *text, struct error *err);
 
@@ -300,13 +300,13 @@ struct loader_batch {
     const int32_t *lengths;     /* (count) tokens before the padding; 0 without tokenizer */
     const uint64_t *sample_ids; /* (count) */
     const uint64_t *text_ids;   /* (count), LOADER_NO_TEXT without caption */
-    const uint32_t *captions; /* (count) which of its sample's captions it is, from 0; of a text of
-                                 caption_columns LOADER_COLUMN_CAPTION + the number of its column
-                                 in the list, from 0, in which raw does not count */
-    const int32_t *labels;    /* (count), -1 without label */
-    const float *columns;     /* (count, loader_info.column_values) numbers of the columns of each
-                                 sample,       one column after the other; zeros where it has no row */
-    const uint8_t *present;   /* (count, loader_info.column_count) 1 where it has one */
+    const uint32_t *captions;   /* (count) index of the caption among its sample's captions, from 0;
+                                   for one of caption_columns LOADER_COLUMN_CAPTION + the index of its
+                                   column in the list, from 0, not counting raw */
+    const int32_t *labels;      /* (count), -1 without label */
+    const float *columns;       /* (count, loader_info.column_values) numbers of all columns of each
+                                   sample, column after column; zeros if it has no row */
+    const uint8_t *present;     /* (count, loader_info.column_count) 1 if it has a row, else 0 */
     uint32_t count;
     uint32_t replaced_count; /* samples of this batch that replace damaged ones */
     uint64_t epoch;
@@ -318,40 +318,40 @@ struct loader_batch {
 /* One of loader_options.columns. */
 struct loader_column {
     char name[33];
-    uint32_t values, vectors; /* numbers of a row, in so many vectors of equal length */
+    uint32_t values, vectors; /* numbers per row, and vectors of equal length that they form */
     uint32_t first;           /* its first number in a row of loader_batch.columns */
 };
 
 /* Constant while the loader is open. */
 struct loader_info {
-    uint64_t sample_count; /* of an epoch: all live samples */
-    uint64_t id_space;     /* of all datasets together: greater than every sample id */
+    uint64_t sample_count; /* per epoch: all live samples */
+    uint64_t id_space;     /* of all datasets together: larger than every sample id */
     uint64_t text_count;   /* of all datasets together */
     uint64_t fingerprint;  /* of the dataset; of several: a hash of theirs and their id offsets */
     uint32_t source_count;
-    uint32_t cached_count; /* sources whose token ids come from tokens.cct */
+    uint32_t cached_count; /* sources whose token ids are read from tokens.cct */
     uint64_t steps_per_epoch;
     uint32_t max_local_count;             /* largest count of a batch of this rank */
     uint32_t vocab_count;                 /* 0 without tokenizer */
     uint32_t threads;                     /* in use */
     const char *engine;                   /* in use: "io_uring" or "pread" */
-    const struct loader_column *columns;  /* (column_count), as options.columns has them */
+    const struct loader_column *columns;  /* (column_count), in the order of options.columns */
     uint32_t column_count, column_values; /* how many; numbers of all together */
 };
 
-/* Opens the dataset and starts to read. On failure *out is NULL and nothing leaks.
- * Returns OK, INVALID, NOMEM, NOTFOUND, IO, CORRUPT (also: the index is damaged and there is a
- * filter), VERSION, LIMIT, UNSUPPORTED (the requested engine or direct reads are not available),
- * USAGE (fewer live samples than a batch with drop_last, or what LOADER_ORDER_CLASSES refuses) or
- * MISMATCH (opt->start belongs to another run, or the tokenizer is not the one that the manifest
- * names; the message names the difference). */
+/* Opens the dataset and starts to read. On failure *out is NULL and nothing leaks. Returns OK,
+ * INVALID, NOMEM, NOTFOUND, IO, CORRUPT (also: the index is damaged and there is a filter),
+ * VERSION, LIMIT, UNSUPPORTED (the requested engine or direct reads are not available), USAGE
+ * (fewer live samples than a batch with drop_last, or what LOADER_ORDER_CLASSES refuses) or
+ * MISMATCH (opt->start belongs to another run, or the tokenizer is not the one recorded in the
+ * manifest; the message names the difference). */
 enum status loader_open(struct loader **out,
                         const char *dataset_dir,
                         const struct loader_options *opt,
                         struct error *err);
 
-/* The same over source_count datasets, in [1, LOADER_MAX_SOURCES]; directories are copied. Also
- * USAGE where some weights are given and others not, or a dataset with a weight is empty. */
+/* The same for source_count datasets, in [1, LOADER_MAX_SOURCES]; directories are copied. Also
+ * USAGE if only some sources have weights, or a dataset with a weight is empty. */
 enum status loader_open_mix(struct loader **out,
                             const struct loader_source *sources,
                             uint32_t source_count,
@@ -364,12 +364,12 @@ enum status loader_open_mix(struct loader **out,
  */
 void loader_close(struct loader *l);
 
-/* Waits for the next batch in order. Several may be held at a time, up to prefetch_batches. Returns
- * OK, END after the last epoch, TIMEOUT (may be tried again; the message names the stage), INVALID
- * (too many batches held), or the failure that ended the run, which every later call repeats. */
+/* Waits for the next batch in order. At most prefetch_batches + 1 can be held at once. Returns OK,
+ * END after the last epoch, TIMEOUT (may be repeated; the message names the stage), INVALID (too
+ * many batches are held), or the failure that stopped the run, which every later call repeats. */
 enum status loader_acquire(struct loader *l, struct loader_batch *out, struct error *err);
 
-/* The same with a wait of its own, in [0, LOADER_MAX_WAIT_MS]; 0 does not wait. */
+/* The same with its own timeout, in [0, LOADER_MAX_WAIT_MS]; 0 does not wait. */
 enum status loader_acquire_for(struct loader *l,
                                struct loader_batch *out,
                                int64_t timeout_ms,
@@ -388,8 +388,8 @@ enum status loader_seek(struct loader *l, const struct loader_state *state, stru
 
 void loader_info(const struct loader *l, struct loader_info *out);
 
-/* Borrowed until close; NULL for a source that does not exist, and without tokenizer. Both may be
- * read while the loader runs. */
+/* Borrowed until close; NULL for an invalid source, or if there is no tokenizer. Both may be read
+ * while the loader runs. */
 const struct dataset *loader_dataset(const struct loader *l, uint32_t source);
 const struct tokenizer *loader_tokenizer(const struct loader *l);
 
@@ -414,7 +414,7 @@ struct loader_stats {
     int64_t consumer_stall_ns;         /* time inside acquire; the first batch is not counted */
     int64_t first_batch_ns;            /* from open or seek to the first batch, 0 before it */
     uint64_t samples_count;            /* delivered */
-    uint64_t replaced_count;           /* delivered in place of damaged ones */
+    uint64_t replaced_count;           /* delivered instead of damaged ones */
     uint64_t corrupt_count;            /* different damaged samples seen */
     uint64_t retried_reads_count;
     uint64_t unturned_count; /* decoded as_stored: images whose EXIF orientation was ignored, */

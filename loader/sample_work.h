@@ -28,9 +28,9 @@ enum status sample_work_create(struct sample_work **out,
                                struct error *err);
 void sample_work_destroy(struct sample_work *w); /* accepts NULL */
 
-/* Writes S * S * 3 pixels, or what hooks.pixels makes of them, at out_views[v] for each view v of
- * row `positive` of the sample. `span` holds image_span_bytes bytes as read from the shard; they
- * are rearranged in place, and a second call with them gives the same result. Returns OK, NOMEM, or
+/* Writes S * S * 3 pixels, or the output of hooks.pixels, to out_views[v] for each view v of row
+ * `positive` of the sample. `span` holds image_span_bytes bytes as read from the shard; they are
+ * rearranged in place, and a second call with them gives the same result. Returns OK, NOMEM, or
  * CORRUPT, UNSUPPORTED or LIMIT for an image that cannot be used. */
 enum status sample_work_image(struct sample_work *w,
                               uint8_t *const out_views[AUGMENT_MAX_VIEWS],

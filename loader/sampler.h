@@ -22,8 +22,8 @@
 /* The part of an epoch that one source contributes. */
 struct sampler_source {
     uint64_t live_count;
-    uint64_t share_count; /* samples of an epoch */
-    uint64_t first;       /* shares of the sources before it */
+    uint64_t share_count; /* its samples per epoch */
+    uint64_t first;       /* sum of share_count of the earlier sources */
 };
 
 struct classes;
@@ -44,8 +44,8 @@ struct sampler {
 };
 
 /* Copies the fields of the same name from `opt`. Weights are all 0, or above 0 where there are live
- * samples. Returns OK, USAGE (no full batch with drop_last, no live sample, or a source whose share
- * is below one sample) or LIMIT (more steps than can be counted). */
+ * samples. Returns OK, USAGE (no full batch with drop_last, no live sample, or a source with less
+ * than one sample per epoch) or LIMIT (more steps than can be counted). */
 enum status sampler_init(struct sampler *s,
                          const uint64_t *live_counts,
                          const double *weights,
@@ -95,10 +95,10 @@ struct sampler_visit {
 
 /* The inverse of sampler_place_at: where round `round` delivers the sample at `place`. A round
  * delivers every live sample of a source once, from round 0 on. It is an epoch, except in a mix
- * whose weights make a source repeat samples or hold some back. Takes O(1), in CLASSES a binary
- * search in each class. Rank and world have no effect. Returns OK; NOTFOUND (the sample is not
- * delivered in this round: its place is in a last batch that is dropped, or it is among the rest of
- * its class), or END (the round is after the end of the run). */
+ * whose weights make a source repeat or omit samples. Takes O(1), in CLASSES a binary search in
+ * each class. Rank and world have no effect. Returns OK; NOTFOUND (the sample is not delivered in
+ * this round: it is in a last batch that is dropped, or in the omitted rest of its class), or END
+ * (the round is after the end of the run). */
 enum status sampler_find(const struct sampler *s,
                          struct sampler_place place,
                          uint64_t round,

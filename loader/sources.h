@@ -32,7 +32,7 @@ struct sources {
     struct source items[LOADER_MAX_SOURCES];
     uint64_t live_counts[LOADER_MAX_SOURCES];
     double weights[LOADER_MAX_SOURCES];
-    /* Of all together. */
+    /* Totals over all sources. */
     uint64_t id_space;
     uint64_t text_count;
     uint32_t shard_count;

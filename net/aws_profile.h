@@ -10,8 +10,8 @@
  *              (AWS_SHARED_CREDENTIALS_FILE) and one of ~/.aws/config (AWS_CONFIG_FILE)
  *
  * Not read: single sign-on, roles and credential_process; a profile with these and without keys is
- * an error that says how to get keys from it. Nested settings (`s3 =` and indented lines) and
- * [services] are ignored.
+ *           an error that explains how to get keys from it. Nested settings (`s3 =` and indented
+ *           lines) and [services] are ignored.
  *
  * Threading : reads the environment: not while another thread changes it.
  * Ownership : a struct aws_profile owns its strings until aws_profile_fini.
@@ -35,16 +35,16 @@ struct aws_profile {
     char *endpoint; /* URL */
 };
 
-/* `name`: the profile asked for; NULL: as above. A profile that is named, here or by AWS_PROFILE,
- * must exist. Returns OK (also if there are no keys), NOTFOUND, CORRUPT for a file that contradicts
- * itself, UNSUPPORTED for a profile whose keys come from elsewhere, INVALID for half a pair of keys
- * in the environment, IO, LIMIT or NOMEM. After a failure *out is empty. */
+/* `name`: the requested profile; NULL: as above. A profile requested here or by AWS_PROFILE must
+ * exist. Returns OK (also if there are no keys), NOTFOUND, CORRUPT for an inconsistent file,
+ * UNSUPPORTED for a profile that gets its keys from elsewhere, INVALID if the environment has only
+ * one key of the pair, IO, LIMIT or NOMEM. After a failure *out is empty. */
 enum status aws_profile_find(struct aws_profile *out, const char *name, struct error *err);
 void aws_profile_fini(struct aws_profile *p);
 
-/* What one file has of a profile; adds to *out what that lacks. `path` is for messages; is_config:
- * sections are called `profile NAME`, except `default`. *found becomes true if there is such a
- * section. Returns OK, CORRUPT, UNSUPPORTED or NOMEM; *out stays valid. */
+/* Reads one file's settings of a profile; adds those that *out lacks. `path` is for messages;
+ * is_config: sections are called `profile NAME`, except `default`. *found becomes true if there is
+ * such a section. Returns OK, CORRUPT, UNSUPPORTED or NOMEM; *out stays valid. */
 enum status aws_profile_parse(struct aws_profile *out,
                               bool *found,
                               const char *path,

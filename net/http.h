@@ -1,13 +1,13 @@
 /*
  * http: many HTTP(S) GET requests at a time over pooled connections (libcurl's multi interface).
  *
- * libcurl is loaded at the first http_create, not linked: programs start without it, use the
- * system's own copy (its certificates, its security updates), and a machine without it gets one
- * message that names the package. 7.85 or newer.
+ * libcurl is loaded at the first http_create, not linked: programs start without it and use the
+ * system's own copy (its certificates, its security updates); without libcurl 7.85 or newer the
+ * error names the package to install.
  *
  * Redirects are followed here, not by libcurl, which would send authorization headers and If-Match
- * along to another origin (scheme, host and port): they are dropped there, with the signature.
- * Proxies are taken from the environment as curl does (https_proxy, http_proxy, no_proxy).
+ * to another origin (scheme, host and port): there they are dropped, with the signature. Proxies
+ * are taken from the environment as curl does (https_proxy, http_proxy, no_proxy).
  *
  * Threading : a struct http has one owner thread, which makes every call but http_wake and runs all
  *             callbacks. Distinct objects are independent.
@@ -17,7 +17,7 @@
  *             host's name. It keeps addresses for ten minutes.
  * Memory    : for each request about 300 bytes, its URL and headers while it waits, and libcurl's
  *             buffers (about 50 KiB, more with TLS or for ranges of 1 MiB) while it runs; bodies
- *             are handed on as they arrive.
+ *             are delivered as they arrive.
  */
 #ifndef NET_HTTP_H
 #define NET_HTTP_H
@@ -32,7 +32,7 @@
 #define HTTP_MAX_URL_BYTES     8192
 #define HTTP_MAX_HEADERS_BYTES (256 * 1024) /* of one response; more is HTTP_PROTOCOL */
 #define HTTP_MAX_RESOLVERS     16
-#define HTTP_UNKNOWN           UINT64_MAX /* a size or an offset that the server did not give */
+#define HTTP_UNKNOWN           UINT64_MAX /* a size or an offset that the server did not send */
 
 struct http; /* opaque */
 
@@ -48,14 +48,14 @@ struct http_options {
     /* Which connections are opened to an address that is not public. Behind a proxy only addresses
      * and names in URLs can be judged. Default: none. */
     bool allow_private; /* all */
-    bool allow_named;   /* to the host of a request's URL if it is written as such an address or as
-                           a local name (url_host_scope), and to that of an own_server; a redirect
-                           leads no nearer than the server that sent it */
-    bool keep_https;    /* redirects from https to http are refused; default false */
-    bool no_proxy;      /* the proxies of the environment are not used; default false */
+    bool allow_named; /* also private addresses, if the host of a request's URL is written as one or
+                         as a local name (url_host_scope), or is an own_server; a redirect may not
+                         lead to a more private scope than its sender's */
+    bool keep_https;  /* redirects from https to http are refused; default false */
+    bool no_proxy;    /* the proxies of the environment are not used; default false */
     const char *resolvers;  /* DNS servers, separated by commas: URLs of DNS over HTTPS (not with
-                               libcurl 8.5 to 8.8), or IP addresses if libcurl has c-ares; NULL:
-                               the system's. Not behind a proxy of the environment */
+                               libcurl 8.5 to 8.8), or IP addresses if libcurl has c-ares; NULL: the
+                               system's. Unused if a proxy of the environment applies */
     const char *ca_file;    /* certificates to trust, PEM; NULL: the system's. Borrowed */
     const char *user_agent; /* "name/version (...)"; required; borrowed, like ca_file, until
                                http_destroy */
@@ -67,11 +67,11 @@ void http_options_default(struct http_options *opt);
 /* Whether http_create accepts the resolvers: OK, USAGE, UNSUPPORTED or NOMEM. */
 enum status http_check_resolvers(const char *list, struct error *err);
 
-/* Returns OK, INVALID, NOMEM, USAGE for an invalid list of resolvers, or UNSUPPORTED if libcurl
- * is missing, too old or cannot ask them. */
+/* Returns OK, INVALID, NOMEM, USAGE for an invalid list of resolvers, or UNSUPPORTED if libcurl is
+ * missing, too old, or cannot use them. */
 enum status http_create(struct http **out, const struct http_options *opt, struct error *err);
 
-/* Cancels what is left: on_done is called for each with HTTP_CANCELLED. Accepts NULL. */
+/* Cancels unfinished requests: on_done is called for each with HTTP_CANCELLED. Accepts NULL. */
 void http_destroy(struct http *h);
 
 #define HTTP_OUTCOME_LIST(X)                                                                       \
@@ -97,12 +97,12 @@ enum http_outcome {
 
 const char *http_outcome_name(enum http_outcome o);
 
-/* Of the last response of a request, after redirects. */
+/* The last response of a request, after redirects. */
 struct http_response {
     int status;              /* 0: none arrived */
-    uint64_t content_length; /* of the body as sent; HTTP_UNKNOWN */
+    uint64_t content_length; /* of the body as sent, or HTTP_UNKNOWN */
     uint64_t range_first;    /* first byte of Content-Range; HTTP_UNKNOWN without one */
-    uint64_t range_total;    /* bytes of the whole object by Content-Range; HTTP_UNKNOWN */
+    uint64_t range_total;    /* size of the whole object by Content-Range, or HTTP_UNKNOWN */
     int64_t retry_after_ms;  /* -1: none */
     bool robots_noai; /* X-Robots-Tag holds noai, noimageai, noindex or none, for all or for us */
     char etag[256];   /* with its quotes; "" without one, or where it is longer */
@@ -118,14 +118,14 @@ struct http_result {
     uint64_t body_bytes; /* handed to on_body */
     int64_t
         elapsed_us; /* from the first connection attempt to the end, without waiting in the queue */
-    int64_t first_byte_us;  /* to the first header; -1: none came */
+    int64_t first_byte_us;  /* time to the first header; -1: none received */
     char message[480];      /* for people: what happened, with the host; "" for OK */
     const char *error_body; /* first 1,023 bytes of the body of a status that is not 2xx; "" */
 };
 
 /* AWS signature version 4 (also of S3-compatible servers), by libcurl. The path of the URL must be
- * percent-encoded throughout (all but unreserved characters and /) and have no dot segments; the
- * request needs a header x-amz-content-sha256. */
+ * percent-encoded throughout (all characters except unreserved ones and /) and have no dot
+ * segments; the request needs a header x-amz-content-sha256. */
 struct http_signature {
     const char *access_key, *secret_key;
     const char *session_token; /* or NULL */
@@ -136,15 +136,15 @@ struct http_signature {
 struct http_request {
     const char *url;      /* http:// or https:// */
     const char *method;   /* NULL: GET; "PUT" for tokens of instance metadata, without a body */
-    uint64_t range_first; /* of the bytes asked for; HTTP_UNKNOWN: the last range_bytes ones */
+    uint64_t range_first; /* first requested byte; HTTP_UNKNOWN: the last range_bytes bytes */
     uint64_t range_bytes; /* 0: the whole object */
     const char *if_match; /* ETag: another one is status 412; default NULL */
     const char *const *headers; /* further "Name: value" lines; dropped at another origin */
     size_t header_count;
     const struct http_signature *signature; /* NULL: none */
-    /* Where redirects led is remembered by the process, and asked directly by later requests for
-     * the URL, until it is gone (401, 403, 404, 410, no server): a hub counts requests, not bytes.
-     * The ETag is that of X-Linked-ETag then, which does not depend on the storage server. */
+    /* The process remembers the target of redirects and sends later requests for the URL directly
+     * there, until it is gone (401, 403, 404, 410, no server): hubs limit requests, not bytes. The
+     * ETag is then X-Linked-ETag, which does not depend on the storage server. */
     bool remembers;
     bool unnamed;    /* a file, not the user, named the URL: allow_named does not apply;
                         default false */
@@ -172,8 +172,8 @@ uint32_t http_pending(const struct http *h);
 /* Whether requests to a host (url.host) wait for its rate. */
 bool http_host_waits(const struct http *h, const char *host);
 
-/* Does what is possible, then waits for more, at most timeout_ms, and does that; returns early when
- * a request ended or http_wake was called. Returns OK, NOMEM or IO. */
+/* Processes all pending events, waits at most timeout_ms for more, and processes those; returns
+ * early when a request ended or http_wake was called. Returns OK, NOMEM or IO. */
 enum status http_run(struct http *h, int64_t timeout_ms, struct error *err);
 
 /* Ends the present or the next http_run early. Any thread. */

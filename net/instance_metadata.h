@@ -1,8 +1,7 @@
 /*
- * instance_metadata: keys of the role of a machine at Amazon, from its metadata service (version
- * 2).
+ * instance_metadata: keys of an Amazon EC2 instance's role, from its metadata service (version 2).
  *
- * A token is asked for by PUT, with it the name of the role and its keys. The service is at
+ * A PUT request gets a token; with it, GET requests get the role's name and keys. The service is at
  * http://169.254.169.254, or at AWS_EC2_METADATA_SERVICE_ENDPOINT; AWS_EC2_METADATA_DISABLED=true
  * is respected.
  *

@@ -1,5 +1,5 @@
 /*
- * listing: the files that a location with a pattern stands for.
+ * listing: expands a location with a pattern to files.
  *
  *   https://HOST/a-{0000..0575}.tar              braces: a range of numbers, or words with commas
  *   hf://datasets/OWNER/NAME[@REVISION]/a*.tar   also * ? [..], by the Hub's list of files; the
@@ -7,7 +7,8 @@
  *   s3://BUCKET/PREFIX*.tar                      likewise, by ListObjectsV2
  *
  * Threading : one owner.
- * Untrusted : lists. A name in one is only a part of a location, which is checked like any other.
+ * Untrusted : lists. A name in a list only becomes part of a location, which is checked like any
+ *             other.
  */
 #ifndef NET_LISTING_H
 #define NET_LISTING_H
@@ -25,15 +26,15 @@ enum { LISTING_MAX_FILES = 100000 };
 /* Whether a location is a pattern. */
 bool listing_is_pattern(const char *text);
 
-/* Appends the locations to `out`, each with a NUL after it: of braces in their order, of lists by
- * name. Returns OK; NOTFOUND (no file matches; a list that the server does not give); USAGE, LIMIT,
- * IO, UNSUPPORTED (no libcurl) or NOMEM. */
+/* Appends the locations to `out`, each followed by a NUL: braces in their order, lists by name.
+ * Returns OK; NOTFOUND (no file matches, or the server has no list); USAGE, LIMIT, IO, UNSUPPORTED
+ * (no libcurl) or NOMEM. */
 enum status listing_expand(struct byte_buffer *out, const char *text, struct error *err);
 
-/* The locations that the arguments of a program stand for; what is none is copied. Those of the Hub
- * get the commit that their revision is now, or, where they name no revision, the one that the file
- * `recorded` names for their repository ("": there is no such file). Once in a program: what *out
- * points to stays until its end. Returns as listing_expand. */
+/* Expands the locations among a program's arguments; other arguments are copied. Locations of the
+ * Hub get the current commit of their revision or, without a revision, the commit that file
+ * `recorded` has for their repository ("": no such file). Call it once per program: *out stays
+ * valid until exit. Returns as listing_expand. */
 enum status listing_expand_all(const char ***out,
                                size_t *out_count,
                                const char *const *texts,
@@ -50,9 +51,9 @@ struct listing_file {
     uint64_t size_bytes; /* HTTP_UNKNOWN: not known */
 };
 
-/* Lists a folder at the Hub or in a bucket, by at most max_pages requests; folders in it are of no
- * interest. `how` NULL: the defaults of location.h. Returns OK; UNSUPPORTED (other servers have no
- * lists, or there is no libcurl); or as listing_expand. */
+/* Lists the files of a folder at the Hub or in a bucket, with at most max_pages requests;
+ * subfolders are omitted. `how` NULL: the defaults of location.h. Returns OK; UNSUPPORTED (other
+ * servers have no lists, or there is no libcurl); or as listing_expand. */
 enum status listing_read(struct listing **out,
                          const char *folder,
                          const struct location_options *how,
@@ -64,7 +65,7 @@ void listing_destroy(struct listing *l); /* accepts NULL */
 /* NULL: it is not there. */
 const struct listing_file *listing_find(const struct listing *l, const char *name);
 
-/* The bytes of those of the locations that their servers' lists have, and how many these are. */
+/* The total size of the locations that the servers' lists contain, and their number. */
 void listing_measure(uint64_t *bytes,
                      size_t *found,
                      const char *const *locations,

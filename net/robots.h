@@ -8,8 +8,8 @@
  * Line ends are LF, CR LF and CR; keys and tokens match in any case; a missing colon and the
  * frequent misspellings of keys are understood; other lines do not end a group.
  *
- * What a response other than 2xx means is the caller's part (RFC 9309, section 2.3.1): 4xx allows
- * everything, 5xx and a server that cannot be reached forbid everything.
+ * The caller handles responses other than 2xx (RFC 9309, section 2.3.1): 4xx allows everything, 5xx
+ * and an unreachable server forbid everything.
  *
  * Threading : pure functions; objects do not change after their creation.
  * Ownership : copies what it keeps.
@@ -43,7 +43,7 @@ void robots_destroy(struct robots *r); /* accepts NULL */
  * that cannot be decided in about 20 ms. */
 bool robots_allows(const struct robots *r, const char *path);
 
-/* Of the heap; 0 for NULL. */
+/* Heap size in bytes; 0 for NULL. */
 size_t robots_memory_bytes(const struct robots *r);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * s3_error: what a server of the S3 kind says of a request that failed.
+ * s3_error: parses an S3 server's error response.
  *
  *     <Error><Code>NoSuchKey</Code><Message>The specified key does not exist.</Message>...</Error>
  *
  * Threading : pure functions.
- * Untrusted : the body, which may be anything and may end anywhere.
+ * Untrusted : the body, which may be arbitrary and truncated.
  */
 #ifndef NET_S3_ERROR_H
 #define NET_S3_ERROR_H
@@ -21,7 +21,7 @@ struct s3_error {
 /* Whether the body is such an error, with a code. */
 bool s3_error_parse(struct s3_error *out, const char *body);
 
-/* What the user can do about a frequent code; NULL of others. */
+/* The remedy for a frequent error code; NULL for others. */
 const char *s3_error_advice(const char *code);
 
 #endif

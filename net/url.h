@@ -25,9 +25,9 @@ struct url {
     char origin[URL_ORIGIN_BYTES]; /* scheme://host:port */
 };
 
-/* Reads `text`, relative to `base` where that is not NULL; dot segments of the path are resolved.
- * Returns OK, NOMEM, INVALID for what is not an http(s) URL, LIMIT for one longer than
- * URL_MAX_BYTES, or UNSUPPORTED without libcurl. After a failure url_fini does nothing. */
+/* Parses `text`, relative to `base` if that is not NULL; dot segments of the path are resolved.
+ * Returns OK, NOMEM, INVALID if it is not an http(s) URL, LIMIT for one longer than URL_MAX_BYTES,
+ * or UNSUPPORTED without libcurl. After a failure url_fini does nothing. */
 enum status url_init(struct url *out, const char *text, const char *base, struct error *err);
 void url_fini(struct url *u);
 
@@ -40,13 +40,13 @@ enum address_scope {
     ADDRESS_LINK,     /* link-local, with the metadata services of clouds */
 };
 
-/* Of an address of IPv4 (4 bytes, network order) or IPv6 (16 bytes; mapped, NAT64 and 6to4 ones are
- * judged by what they hold). */
+/* The scope of an IPv4 address (4 bytes, network order) or IPv6 address (16 bytes; mapped, NAT64
+ * and 6to4 addresses by the IPv4 address inside). */
 enum address_scope address_scope_v4(const uint8_t address[4]);
 enum address_scope address_scope_v6(const uint8_t address[16]);
 
-/* What the host of a URL is, as it is written: as an address; LOOPBACK for localhost and other
- * names that only a local network has (one label, .local, .internal, ...), else PUBLIC. */
+/* The scope of a URL's host as written, without DNS: that of an address; LOOPBACK for localhost and
+ * names of local networks only (one label, .local, .internal, ...), else PUBLIC. */
 enum address_scope url_host_scope(const struct url *u);
 
 #endif

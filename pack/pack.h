@@ -6,15 +6,15 @@
  *                  ring of slots                 in order
  *
  * Every row gets its id when it is read, and rows are committed in that order, so the bytes are the
- * same for any number of jobs. A journal records what is committed at the end of each shard, so
- * that a run that ended early can be resumed.
+ * same for any number of jobs. A journal records the committed rows at the end of each shard, so
+ * that an interrupted run can be resumed.
  *
  * Threading : pack_run starts its threads and has joined them when it returns. The callbacks are
  *             called on the caller's thread, `interrupted` also on the one that reads.
  * Ownership : the options are borrowed for the call.
- * Memory    : at most 256 MiB plus 64 MiB for each job, whatever the images and captions; in
- *             addition a JSON file that is read whole, and 22 bytes a sample each with dedup (and
- *             the captions that it merges, at most 1 GiB) and with ids by key.
+ * Memory    : at most 256 MiB plus 64 MiB per job for any input; in addition a JSON file that is
+ *             read whole, and 22 bytes per sample each with dedup (and the captions that it merges,
+ *             at most 1 GiB) and with ids by key.
  */
 #ifndef PACK_PACK_H
 #define PACK_PACK_H
@@ -44,8 +44,8 @@ enum pack_ids {
 
 enum pack_dedup {
     PACK_DEDUP_NONE,
-    PACK_DEDUP_EXACT, /* of images that would be stored as the same bytes, the first one, with the
-                       * captions of all where SOURCES.md says so */
+    PACK_DEDUP_EXACT, /* keep the first of byte-identical stored images, with the captions of all as
+                         defined in SOURCES.md */
 };
 
 enum pack_on_bad {
@@ -61,7 +61,7 @@ struct pack_max_bad {
 };
 
 enum pack_resize_kind {
-    PACK_RESIZE_NONE,  /* the source's bytes as they are */
+    PACK_RESIZE_NONE,  /* the source's bytes, unchanged */
     PACK_RESIZE_SHORT, /* the shorter side down to width_px */
     PACK_RESIZE_LONG,  /* the longer side down to width_px */
     PACK_RESIZE_EXACT, /* squashed to width_px by height_px */
@@ -77,8 +77,8 @@ struct pack_resize {
 struct pack_filter {
     uint32_t min_side_px;       /* of the shorter side; default 0 */
     double max_aspect;          /* longer side to shorter side, at least 1; 0: any */
-    uint64_t max_pixels;        /* width * height; PACK_MAX_PIXELS */
-    uint32_t max_caption_bytes; /* of each caption; SOURCE_MAX_TEXT_BYTES */
+    uint64_t max_pixels;        /* width * height; default PACK_MAX_PIXELS */
+    uint32_t max_caption_bytes; /* of each caption; default SOURCE_MAX_TEXT_BYTES */
 };
 
 /* Part `number` of `count`: the rows of all sources, as one sequence, are split into `count` parts
@@ -101,7 +101,7 @@ struct pack_progress {
     uint64_t rows, samples, rejected;
     uint64_t resumed; /* samples that existed when the run began */
     uint64_t bytes;   /* written to shards by this run */
-    double done;      /* share of the sources' bytes that was processed; negative: unknown */
+    double done;      /* processed fraction of the sources' bytes; negative: unknown */
 };
 
 struct pack_options {
@@ -135,19 +135,19 @@ struct pack_options {
     bool phash;                /* stores a perceptual hash of every image in its JSON, as "phash":
                                 * 16 hexadecimal digits (pack/SOURCES.md); only with check */
     enum shard_container container; /* SHARD_CONTAINER_TAR_ZSTD */
-    int level;     /* zstd, of text and JSON, [SHARD_LEVEL_MIN, SHARD_LEVEL_MAX]; 3. Level 9 saves
-                    * 0.2 % of the bytes and takes 10 % more time */
-    uint32_t jobs; /* threads that check and build, [1, PACK_MAX_JOBS]; default 1 */
+    int level; /* zstd level of text and JSON, [SHARD_LEVEL_MIN, SHARD_LEVEL_MAX]; default 3. Level
+                  9 saves 0.2 % of the bytes and takes 10 % more time */
+    uint32_t jobs;             /* threads that check and build, [1, PACK_MAX_JOBS]; default 1 */
     uint32_t shard_samples;    /* [1, SHARD_MAX_SAMPLES]; default 10000 */
-    uint64_t shard_size_bytes; /* a shard takes no sample that makes it larger; 1 GiB */
+    uint64_t shard_size_bytes; /* maximum size of a shard with several samples; default 1 GiB */
     bool overwrite;            /* replaces an existing dataset as soon as a row can be packed; other
                                 * files stay */
     bool append;               /* adds to an existing dataset; not with overwrite or part */
-    bool allow_repeat;         /* takes sources that the dataset has, or that are named twice */
-    bool new_settings;         /* an append's settings may differ from the dataset's */
-    bool resume;               /* continues an unfinished run with these options, does nothing
-                                * after a finished one; not with overwrite */
-    enum pack_on_bad on_bad;   /* PACK_ON_BAD_SKIP */
+    bool allow_repeat; /* accepts sources that the dataset already has, or that are given twice */
+    bool new_settings; /* an append's settings may differ from the dataset's */
+    bool resume;       /* continues an unfinished run with these options, does nothing
+                        * after a finished one; not with overwrite */
+    enum pack_on_bad on_bad;           /* PACK_ON_BAD_SKIP */
     struct pack_max_bad max_bad;       /* 10 % */
     const char *created_by;            /* for the manifest, "ccpack 0.1.0" */
     bool (*interrupted)(void *cookie); /* polled; NULL: never */
@@ -159,11 +159,11 @@ void pack_options_default(struct pack_options *opt);
 
 struct manifest;
 
-/* Names of options that an append takes from the dataset, ended with NULL. The first must be the
- * dataset's, the next unless new_settings; the others may differ. */
+/* Names of options that an append copies from the dataset, terminated by NULL. The first must equal
+ * the dataset's; the next too, unless new_settings; the others may differ. */
 enum { PACK_FIXED_SETTINGS = 3, PACK_SHARED_SETTINGS = 10 };
 extern const char *const pack_append_settings[];
-/* Likewise those that a retry of the same list of URLs takes, all but the last unchanged. */
+/* Likewise for a retry of the same list of URLs; all but the last must be unchanged. */
 extern const char *const pack_list_settings[];
 
 /* The value that the dataset's latest run recorded for an option; NULL: none or the default. */
@@ -175,21 +175,21 @@ struct pack_summary {
     uint64_t rows, samples, rejected, texts; /* of this run and the one that it resumes */
     uint64_t rejected_by[REASON_COUNT];
     char reject_example[480];    /* the first bad row of this process; empty: none */
-    uint64_t missing_in_folders; /* in this run: rows rejected as caption-missing whose member is in
-                                  * a folder, which may be a class */
-    uint64_t absent;             /* in this run: rows whose image's file does not exist */
+    uint64_t missing_in_folders; /* in this run: rows rejected as caption-missing whose tar member
+                                    is in a folder, perhaps a class folder */
+    uint64_t absent;             /* in this run: rows whose image file does not exist */
     char absent_example[240];    /* the first of these files */
     uint64_t json_dropped;       /* samples packed without their JSON, which is invalid */
-    char json_example[240];      /* the first of them: source, row, what is wrong */
-    uint64_t notes;              /* sources that may have lost rows: a tar without an end mark, or
-                                  * followed by what is no tar */
-    char note[240];              /* about the first of them */
-    char columns[PACK_COLUMNS_BYTES]; /* lines "SOURCE: source_columns"; those that repeat another's
-                                       * text, or do not fit, are left out. Empty: none */
-    struct source_ignored ignored; /* files and entries that belong to no row, see source_ignored */
-    uint64_t bytes;                /* of the shards */
-    uint64_t fingerprint;          /* of the dataset; with append it includes the old samples */
-    uint64_t id_space, ids;        /* likewise: its largest id + 1, and how many samples have one */
+    char json_example[240];      /* the first of them: source, row, fault */
+    uint64_t notes; /* sources that may have lost rows: a tar without an end mark, or followed by
+                       other data */
+    char note[240]; /* about the first of them */
+    char columns[PACK_COLUMNS_BYTES]; /* lines "SOURCE: source_columns"; repeated texts, and lines
+                                         that do not fit, are omitted. Empty: none */
+    struct source_ignored ignored;    /* files and entries that do not belong to a row */
+    uint64_t bytes;                   /* of the shards */
+    uint64_t fingerprint;             /* of the dataset; with append it includes the old samples */
+    uint64_t id_space, ids; /* likewise: its largest id + 1, and how many samples have one */
     uint32_t shards;
     uint64_t next_bytes;    /* where the next row begins in a tar at a server; 0: not known */
     uint64_t resumed;       /* samples that an earlier run had packed */
@@ -199,7 +199,7 @@ struct pack_summary {
     bool has_journal;       /* after a failure: the run can be resumed */
     const char *resume_with; /* likewise: options that the same command needs with --resume, or
                               * fails again. Empty: no option helps; NULL: none is needed */
-    bool keeps_dataset;      /* after a failure of append: the dataset is as it was */
+    bool keeps_dataset;      /* after a failed append: the dataset is unchanged */
     bool unchanged;          /* after a failure: nothing in the directory was changed */
 };
 
@@ -208,12 +208,12 @@ bool pack_summary_looks_like_folders(const struct pack_summary *s);
 
 /* Packs. Rows that cannot be used are counted and listed in rejects.jsonl. If there are too many of
  * them, a source is damaged or unreadable, or the run is interrupted, the failure is returned. The
- * samples before it become a valid dataset, marked as partial; with append the dataset stays as it
- * was. Both can be resumed. Without a sample the directory stays as it was. Returns OK; EXISTS (the
- * directory is not empty, or another process writes to it); MISMATCH (append or resume with options
- * or sources that do not fit the directory, or an append of a source that it has); CORRUPT (too
- * many bad rows, no good one, a damaged source or journal, a repeated id); INTERRUPTED; USAGE,
- * NOTFOUND, IO, LIMIT or NOMEM. `out` is always filled. */
+ * samples before it become a valid dataset, marked as partial; with append the dataset stays
+ * unchanged. Both can be resumed. Without any sample the directory stays unchanged. Returns OK;
+ * EXISTS (the directory is not empty, or another process writes to it); MISMATCH (append or resume
+ * with options or sources that do not match the directory, or an append of a source that it already
+ * has); CORRUPT (too many bad rows, no good one, a damaged source or journal, a repeated id);
+ * INTERRUPTED; USAGE, NOTFOUND, IO, LIMIT or NOMEM. `out` is always filled. */
 enum status pack_run(const struct pack_options *opt, struct pack_summary *out, struct error *err);
 
 #endif

@@ -38,7 +38,7 @@ uint64_t cursor_u64(struct cursor *c);
  */
 const uint8_t *cursor_take(struct cursor *c, size_t size_bytes);
 
-/* Numbers at a known place inside a record whose bounds have been checked. */
+/* Little-endian numbers at `p`, whose bounds the caller has checked. */
 uint32_t load_u32(const uint8_t *p);
 uint64_t load_u64(const uint8_t *p);
 void store_u32(uint8_t *p, uint32_t v);

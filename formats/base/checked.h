@@ -1,5 +1,5 @@
 /*
- * checked: arithmetic and narrowing on numbers that came from outside.
+ * checked: arithmetic and narrowing of untrusted numbers, with overflow checks.
  *
  * Threading : pure functions. Every function returns true on success and leaves *out untouched
  * on overflow, so a caller cannot use a wrapped number by accident.

@@ -68,8 +68,8 @@ struct file_system {
                         struct error *err);
     /* Symbolic link at `path` pointing to `target`, replaced atomically. */
     enum status (*link)(void *context, const char *target, const char *path, struct error *err);
-    /* A second name for the same file. EXISTS when `path` is taken, UNSUPPORTED where the two
-     * places cannot share a file. */
+    /* A second name for the same file. EXISTS if `path` exists, UNSUPPORTED if hard links between
+     * the two paths are not possible. */
     enum status (*hard_link)(void *context, const char *old, const char *path, struct error *err);
     /* Truncates a file that is not open to its first size_bytes. CORRUPT if it has fewer. A power
      * failure may undo it until the file is synced. */
@@ -85,9 +85,9 @@ struct file_system {
                                   struct file **lock,
                                   const char *path,
                                   struct error *err);
-    /* A descriptor that can be mapped, borrowed until close, in which the file begins at *offset, a
-     * multiple of the page size; the file is replaced and never truncated. UNSUPPORTED if there is
-     * none. The function may be missing. */
+    /* A descriptor for mmap, borrowed until close. The file begins at *offset in it, a multiple of
+     * the page size, and may be replaced but is never truncated. UNSUPPORTED if there is none. The
+     * pointer may be NULL. */
     enum status (*descriptor)(struct file *f, int *fd, uint64_t *offset, struct error *err);
     /* Of a server: what a file is, so that opening it needs no request; reading it fails if it is
      * another one. `directory` is the dataset that says so. The function may be missing. */
@@ -120,9 +120,9 @@ enum status file_read_all(const struct file_system *fs,
 enum status
 file_size(const struct file_system *fs, uint64_t *size_bytes, const char *path, struct error *err);
 
-/* Appends the first `size_bytes` of the file at `from` to `to`, in pieces. `seen` receives every
- * piece once it is written; anything but OK ends the copy. NULL: none. Returns OK, CORRUPT (the
- * file is shorter), NOTFOUND, IO, NOMEM, or what `seen` returned. */
+/* Appends the first `size_bytes` of the file at `from` to `to`, in chunks. `seen` (may be NULL)
+ * receives every chunk after it is written; any result except OK stops the copy. Returns OK,
+ * CORRUPT (the file is shorter), NOTFOUND, IO, NOMEM, or what `seen` returned. */
 enum status
 file_append(const struct file_system *fs,
             struct file *to,
@@ -161,7 +161,7 @@ enum status file_draft_close(struct file_draft *d, enum status status, struct er
  * NAME.tmp; 0: it is another name. */
 size_t file_draft_name_bytes(const char *temporary);
 
-/* Removes what killed processes left of drafts of `path`. For whoever holds the lock of its folder.
+/* Removes drafts of `path` left by killed processes. Requires the lock of its folder.
  */
 void file_draft_remove_stale(const struct file_system *fs, const char *path);
 
@@ -184,12 +184,12 @@ path_join(char *out, size_t out_size_bytes, const char *a, const char *b, struct
  * is too long) or a failure of making one. */
 enum status file_make_parents(const struct file_system *fs, const char *path, struct error *err);
 
-/* Makes a folder of a unique name in $TMPDIR (/tmp without it), which nobody else may enter, for
- * file_remove_folder. Folders that processes of this user left when they were killed are removed.
+/* Creates a folder of a unique name in $TMPDIR (else /tmp), accessible to this user only; remove it
+ * with file_remove_folder. Also removes such folders that this user's killed processes left.
  * Returns OK, LIMIT (the path is too long) or a failure of making it. */
 enum status file_temporary_folder(char out[PATH_MAX_BYTES], struct error *err);
 
-/* Removes a folder with its files, but not one that holds folders. A link in its place stays. */
+/* Removes a folder with its files, unless it contains folders. Symbolic links are not followed. */
 void file_remove_folder(const char *path);
 
 /* The directory part of `path` ("." when there is none). */

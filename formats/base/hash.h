@@ -1,5 +1,5 @@
 /*
- * hash: XXH64, the only hash of the formats, over whole data or in pieces.
+ * hash: XXH64, the only non-cryptographic hash of the formats, over whole data or incrementally.
  *
  * Threading : a hasher has one owner. Values are those of the canonical XXH64 with seed 0.
  */

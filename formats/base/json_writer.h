@@ -63,7 +63,7 @@ void json_strings(struct json_writer *w, const char *key, const char *const *tex
 /* The shortest decimal that reads back as the same double; null for NaN and infinity. */
 void json_double(struct json_writer *w, const char *key, double v);
 
-/* The same of a number that was computed, such as a percentage: rounded to 12 digits. */
+/* The same for computed numbers such as percentages: rounded to 12 digits. */
 void json_rounded(struct json_writer *w, const char *key, double v);
 
 /* A u64 as 16 hexadecimal digits in quotes, for fingerprints and hashes. */

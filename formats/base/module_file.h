@@ -12,10 +12,10 @@
 
 #include "formats/base/status.h"
 
-/* Writes the path of `file_name` to `path`: what the environment variable names if it is set
- * (ignored by a set-uid program; NULL: none), else the first file found in the folder of the
- * executable or in lib/ccstream next to that folder, where an installation puts it. False: there is
- * none. */
+/* Writes the path of module `file_name` to `path`: the value of the environment variable if it is
+ * set (ignored by set-uid programs; NULL: no variable), else the file in the executable's folder,
+ * else the file in lib/ccstream next to that folder, its installed location. Returns false if there
+ * is none. */
 bool module_file_find(char *path,
                       size_t path_size,
                       const char *file_name,

@@ -10,9 +10,9 @@
 
 #include <stdbool.h>
 
-/* Takes them out of every location (SCHEME://...) of a text, which becomes no longer: a query or a
- * fragment is "?..." then. What follows a location, to the next space or quotation mark, counts as
- * part of it; punctuation at its end does not. Returns whether there was anything to take out. */
+/* Removes them in place from every location (SCHEME://...) of a text, which does not become longer;
+ * a query or fragment becomes "?...". A location ends at the next space or quotation mark, without
+ * trailing punctuation. Returns whether anything was removed. */
 bool redact_locations(char *text);
 
 #endif

@@ -19,8 +19,8 @@ extern "C" {
 /* 128 random bits of (key, counter). */
 void rng_block(uint32_t out[4], const uint32_t key[2], const uint32_t counter[4]);
 
-/* What a stream of numbers is for: streams of one seed never overlap. Part of what makes runs
- * repeat, so values are never reused or renumbered; 17 was that of studies. */
+/* The purpose of a random stream: streams of one seed never overlap. Runs are reproducible only if
+ * these values never change, so they are never reused or renumbered; 17 was used by studies. */
 enum rng_purpose {
     RNG_ORDER = 1,          /* (seed, epoch) */
     RNG_AUGMENT = 2,        /* (seed, epoch, sample id): the first view */
@@ -31,7 +31,7 @@ enum rng_purpose {
     RNG_AUGMENT_SECOND = 7, /* (seed, epoch, sample id): the second view */
     RNG_CHAIN = 16,         /* (seed, step, 2 * sample id + side): emc2's proposals */
     RNG_CACHE = 18,         /* (seed, step, 2 * sample id + side or view): negcache's negatives */
-    RNG_SHOTS = 24,         /* (seed, draw, class): the samples of a classifier of few */
+    RNG_SHOTS = 24,         /* (seed, draw, class): the samples of a few-shot classifier */
     RNG_PAIR_NOISE = 26,    /* (seed, 0, sample id): captions of other samples */
     RNG_PATCHES = 27,       /* (seed, step, sample id): patches that stay (--patch-dropout) */
 };
@@ -49,7 +49,7 @@ uint32_t rng_u32(struct rng *r);
 uint64_t rng_u64(struct rng *r);
 double rng_uniform(struct rng *r);             /* [0, 1), 53 bits */
 uint32_t rng_below(struct rng *r, uint32_t n); /* [0, n), unbiased; n > 0 */
-double rng_normal(struct rng *r);              /* mean 0, deviation 1 (Box-Muller) */
+double rng_normal(struct rng *r);              /* mean 0, std 1 (Box-Muller) */
 
 /* A keyed permutation of [0, n): bijective for every n in [1, 2^48], O(1) memory. A balanced
  * Feistel network over the next even number of bits, cycle-walking into range. */
@@ -60,7 +60,7 @@ struct permutation {
 };
 
 void permutation_init(struct permutation *p, uint64_t n, uint64_t seed, uint64_t epoch);
-/* Independent ones of one (seed, epoch); permutation_init is stream 0. */
+/* Independent permutations per `stream` for one (seed, epoch); permutation_init is stream 0. */
 void permutation_init_stream(struct permutation *p,
                              uint64_t n,
                              uint64_t seed,

@@ -1,6 +1,6 @@
 /*
- * sha256: the cryptographic hash of FIPS 180-4, for what others must not be able to forge.
- * Checksums of formats are XXH64 (hash.h), which anybody can make equal for two files.
+ * sha256: the cryptographic hash of FIPS 180-4, where collisions must be infeasible. Checksums of
+ * formats are XXH64 (hash.h), for which collisions are easy to construct.
  *
  * Threading : single-owner.
  * Untrusted : the bytes.
@@ -21,7 +21,8 @@ struct sha256 {
 
 void sha256_init(struct sha256 *h);
 void sha256_update(struct sha256 *h, const void *data, size_t size_bytes);
-void sha256_final(struct sha256 *h, uint8_t out[SHA256_BYTES]); /* h needs another init */
+void sha256_final(struct sha256 *h,
+                  uint8_t out[SHA256_BYTES]); /* h must be initialised again before reuse */
 void sha256_hex(char out[SHA256_HEX_BYTES], const uint8_t digest[SHA256_BYTES]);
 
 #endif

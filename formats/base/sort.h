@@ -17,9 +17,8 @@ int compare_text(const void *a, const void *b);
 
 enum { SORT_MAX_ITEM_BYTES = 64 };
 
-/* Heap sort: at most about 2 n log2 n comparisons, whatever the order before. `compare` is that of
- * qsort; items that it calls equal end in any order. Requires size_bytes in [1,
- * SORT_MAX_ITEM_BYTES]. */
+/* Heap sort, at most about 2 n log2 n comparisons for any input. `compare` as of qsort; equal items
+ * end in unspecified order. Requires size_bytes in [1, SORT_MAX_ITEM_BYTES]. */
 void sort_in_place(void *items,
                    size_t count,
                    size_t size_bytes,

@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/* One list, three generated things: the enum, the name, the sentence. Negative values are
- * failures; positive ones are outcomes that a function documents when it can give them. */
+/* One list, three generated things: the enum, the name, the sentence. Negative values are failures;
+ * positive ones are outcomes that a function documents if it can return them. */
 #define STATUS_LIST(X)                                                                             \
     X(END, 1, "end of data")                                                                       \
     X(AGAIN, 2, "no result ready yet")                                                             \
@@ -95,7 +95,7 @@ void contract_broken(const char *file, int line, const char *cond) __attribute__
         }                                                                                          \
     } while (0)
 
-/* Returns error_set of what follows the condition. */
+/* If `cond`, returns error_set of the other arguments. */
 #define FAIL_IF(cond, ...)                                                                         \
     do {                                                                                           \
         if (cond) {                                                                                \
@@ -111,7 +111,7 @@ void contract_broken(const char *file, int line, const char *cond) __attribute__
         }                                                                                          \
     } while (0)
 
-/* The same with a function that words the failures of one file. */
+/* Returns `failure`, for example a function that builds the error messages of one file. */
 #define RETURN_IF(cond, failure)                                                                   \
     do {                                                                                           \
         if (cond) {                                                                                \
@@ -119,7 +119,7 @@ void contract_broken(const char *file, int line, const char *cond) __attribute__
         }                                                                                          \
     } while (0)
 
-/* Returns NOMEM, with this message, unless what was allocated is there. */
+/* Returns NOMEM with this message if the allocated pointer is NULL. */
 #define TRY_MEMORY(there, err, ...)                                                                \
     do {                                                                                           \
         if (!(there)) {                                                                            \
@@ -127,7 +127,7 @@ void contract_broken(const char *file, int line, const char *cond) __attribute__
         }                                                                                          \
     } while (0)
 
-/* The next of several calls before something is closed: it is made only if none has failed so far.
+/* For a sequence of calls before a cleanup: evaluates `expr` only if none has failed so far.
  */
 #define THEN(s, expr)                                                                              \
     do {                                                                                           \

@@ -23,8 +23,8 @@ uint32_t utf8_decode(const char *text, size_t size_bytes, size_t *character_byte
 /* Writes a code point (no surrogate, at most U+10FFFF) in 1 to 4 bytes; returns how many. */
 size_t utf8_encode(char *out, uint32_t code_point);
 
-/* Whether a terminal obeys it, or it changes the direction or the lines of what is shown: C0, C1,
- * line and paragraph separators, marks, overrides and isolates of direction, interlinear
+/* Whether the character can control a terminal or change the direction or line breaks of a text:
+ * C0, C1, line and paragraph separators, directional marks, overrides and isolates, interlinear
  * annotation. */
 bool utf8_is_control(uint32_t code_point);
 

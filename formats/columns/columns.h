@@ -1,13 +1,13 @@
 /*
- * columns: values that were joined to a dataset's samples by id after it was packed: captions,
- * vectors, numbers, texts. Each is one file, DATASET/columns/NAME.ccc; COLUMNS_FORMAT.md has the
- * bytes. It replaces an older one atomically, and readers keep what they have opened.
+ * columns: values attached to a dataset's samples by id after packing: captions, vectors, numbers,
+ * texts. Each column is one file, DATASET/columns/NAME.ccc (see COLUMNS_FORMAT.md). It is replaced
+ * atomically; readers keep the version that they have opened.
  *
  * Threading : an open column is immutable: any number of threads may read it, each with its own
  *             scratch. A block and a writer have one owner each.
  * Ownership : a row of numbers is borrowed from the column until column_close, a text from the
  *             scratch until its next use.
- * Untrusted : every byte. Each row has a check that is tied to its id.
+ * Untrusted : every byte. Each row has a checksum that covers its id.
  */
 #ifndef FORMATS_COLUMNS_COLUMNS_H
 #define FORMATS_COLUMNS_COLUMNS_H
@@ -28,26 +28,26 @@ enum {
     COLUMN_MAX_CAPTIONS = 1024,      /* of a row */
 };
 
-/* Beside those of enum safetensors_dtype, which are numbers. */
+/* Kinds of texts; kinds of numbers are enum safetensors_dtype. */
 enum { COLUMN_CAPTIONS = 32, COLUMN_TEXT, COLUMN_JSON };
 
 struct column_info {
     char name[COLUMN_MAX_NAME_BYTES + 1]; /* of a-z 0-9 _ */
     int kind;
-    uint32_t values;      /* numbers in a row; 0: texts */
-    uint32_t vectors;     /* of equal length, which they are; 0: texts */
-    uint64_t rows;        /* set by the writer, as the next */
+    uint32_t values;      /* numbers per row; 0: texts */
+    uint32_t vectors;     /* vectors of equal length that a row consists of; 0: texts */
+    uint64_t rows;        /* set by the writer, as hash */
     uint64_t hash;        /* XXH64 of everything before the info: identifies the column */
     uint64_t fingerprint; /* of the dataset that it was attached to */
-    char *source;         /* how it was made, a JSON object */
+    char *source;         /* how it was made, as a JSON object */
 };
 
-/* "f32", "captions". find: 0, there is no such kind. */
+/* "f32", "captions". find returns 0 for an unknown kind. */
 const char *column_kind_name(int kind);
 int column_kind_find(const char *name);
 uint32_t column_row_bytes(const struct column_info *c); /* 0: texts */
 
-/* DATASET/columns/NAME.ccc. Returns OK, USAGE (no name of a column) or LIMIT. */
+/* DATASET/columns/NAME.ccc. Returns OK, USAGE (not a valid column name) or LIMIT. */
 enum status
 column_path(char out[PATH_MAX_BYTES], const char *directory, const char *name, struct error *err);
 
@@ -68,8 +68,8 @@ enum status column_names_read(struct column_names *out,
 struct column;         /* opaque */
 struct column_scratch; /* opaque: the last decompressed texts */
 
-/* Maps the file. `dataset` NULL: whose column it is is not checked. Returns OK, NOTFOUND, MISMATCH
- * (attached to another dataset), CORRUPT, VERSION, USAGE, IO, LIMIT or NOMEM. */
+/* Maps the file. `dataset` NULL: does not check which dataset it belongs to. Returns OK, NOTFOUND,
+ * MISMATCH (attached to another dataset), CORRUPT, VERSION, USAGE, IO, LIMIT or NOMEM. */
 enum status column_open(struct column **out,
                         const struct file_system *fs,
                         const char *directory,
@@ -86,7 +86,7 @@ uint64_t column_row_id(const struct column *c, uint64_t row); /* ascending */
 bool column_has(const struct column *c, uint64_t id);
 
 /* The row of a sample; `scratch` may be NULL for numbers. Returns OK, NOTFOUND without a message
- * (it has none), CORRUPT or NOMEM. */
+ * (the sample has no row), CORRUPT or NOMEM. */
 enum status column_get(const struct column *c,
                        struct column_scratch *scratch,
                        uint64_t id,
@@ -97,14 +97,14 @@ enum status column_get(const struct column *c,
 /* Number i of a row of numbers. */
 double column_number(const struct column *c, const uint8_t *row, uint32_t i);
 
-/* All numbers of a row, to out (info.values). */
+/* Converts all numbers of a row to out (info.values). */
 void column_floats(const struct column *c, const uint8_t *row, float *out);
 
-/* The next of the captions of a row; false: there is none. Zero-initialise. */
+/* Iterates over the captions of a row, from a zeroed struct; false: no more. */
 struct column_caption {
     const char *text; /* borrowed from the row */
     size_t size_bytes;
-    uint32_t source; /* which of the table's columns it is from */
+    uint32_t source; /* index of the table's column that it comes from */
     float weight;
     uint32_t next; /* of the row */
 };
@@ -123,8 +123,8 @@ struct column_block {
 };
 void column_block_fini(struct column_block *b);
 
-/* Appends a row; the caller keeps ids ascending. Returns OK, NOMEM, LIMIT (too long) or USAGE (no
- * row of captions, or a text with a byte 0). */
+/* Appends a row; ids must ascend. Returns OK, NOMEM, LIMIT (too long) or USAGE (not a valid row of
+ * captions, or a text with a NUL byte). */
 enum status column_block_add(struct column_block *b,
                              const struct column_info *info,
                              uint64_t id,
@@ -134,8 +134,8 @@ enum status column_block_add(struct column_block *b,
 
 struct column_writer; /* opaque */
 
-/* Removes what killed processes left of this column, and opens a draft. `info` is borrowed. Returns
- * OK, NOMEM, USAGE, LIMIT or IO. */
+/* Removes drafts of this column left by killed processes, and opens a new one. `info` is borrowed.
+ * Returns OK, NOMEM, USAGE, LIMIT or IO. */
 enum status column_writer_create(struct column_writer **out,
                                  const struct file_system *fs,
                                  const char *directory,
@@ -146,23 +146,23 @@ void column_writer_destroy(struct column_writer *w); /* accepts NULL; removes th
 /* Writes the block's rows and empties it. The bytes depend on the blocks. Returns OK, IO, NOMEM. */
 enum status column_writer_put(struct column_writer *w, struct column_block *b, struct error *err);
 
-/* Lists, then replaces the column: killed between, the list has more than there is, never less.
- * Returns OK, IO, LIMIT or NOMEM. */
+/* Adds the column to the list, then publishes it: if the process is killed in between, the list
+ * names a column too many, never one too few. Returns OK, IO, LIMIT or NOMEM. */
 enum status column_writer_finish(struct column_writer *w, struct error *err);
 
 struct column_copy {
     const struct file_system *from_fs, *fs;
     const char *const *from; /* directories of datasets with disjoint ids */
     size_t from_count;
-    const char *to;       /* may be the only one of `from`: whose columns that lose nothing stay */
+    const char *to;       /* may be the only one of `from`: then columns that lose no row stay */
     uint64_t fingerprint; /* of the new columns; 0: they keep theirs */
     bool (*keep)(const void *cookie, uint64_t id); /* NULL: all */
     const void *cookie;
 };
 
-/* COLUMN_LIST_NAME lists the columns of the folder and, unless NULL, `more`: if not, it is written,
- * or without `write` an error. Returns OK, NOTFOUND (there is no list, as in datasets of older
- * programs), MISMATCH, LIMIT (too many columns), IO or NOMEM. */
+/* Checks that COLUMN_LIST_NAME lists the columns of the folder and, unless NULL, `more`; with
+ * `write` it is rewritten if not. Returns OK, NOTFOUND (no list, as in datasets of older versions),
+ * MISMATCH, LIMIT (too many columns), IO or NOMEM. */
 enum status column_list_mend(const struct file_system *fs,
                              const char *directory,
                              const char *more,

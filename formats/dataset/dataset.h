@@ -1,10 +1,10 @@
 /*
- * dataset: a directory of shards as one list of samples in id order. For each sample it gives the
- * file, offset, size and hash of the image, so that one read gets it, and the captions.
+ * dataset: a directory of shards as one list of samples in id order. Per sample it has the file,
+ * offset, size and hash of the image, so that one read suffices, and the captions.
  *
- * Samples that were removed are in no list. Positions run from 0 to samples - 1 in id order and
- * text ids from 0 to texts - 1 in the same order; a sample id never changes, positions and text ids
- * do when the dataset grows.
+ * Removed samples are not listed. Positions run from 0 to samples - 1 in id order and text ids from
+ * 0 to texts - 1 in the same order; a sample id never changes; positions and text ids change when
+ * the dataset grows.
  *
  * Threading : immutable after open; any number of threads may read it. A caption_reader has one
  *             owner.
@@ -24,8 +24,8 @@ struct dataset;        /* opaque */
 struct token_cache;    /* formats/tokenizer/token_cache.h */
 struct caption_reader; /* opaque */
 
-/* Maps the sidecar index of every shard, or the index inside the shard where there is no sidecar or
- * it is not the one the manifest names. Shards must be there with the right size. `fs` NULL:
+/* Maps the sidecar index of every shard, or the index inside the shard if there is no sidecar or
+ * not the one that the manifest records. All shards must exist with the recorded size. `fs` NULL:
  * file_system_of(directory). Returns OK, NOTFOUND, IO, CORRUPT, EXISTS (an id in two shards),
  * VERSION, LIMIT or NOMEM. */
 enum status dataset_open(struct dataset **out,
@@ -37,7 +37,7 @@ void dataset_close(struct dataset *d); /* accepts NULL */
 uint64_t dataset_sample_count(const struct dataset *d);
 uint64_t dataset_text_count(const struct dataset *d);
 uint64_t dataset_id_space(const struct dataset *d);
-uint64_t dataset_fingerprint(const struct dataset *d); /* as the manifest says */
+uint64_t dataset_fingerprint(const struct dataset *d); /* as recorded in the manifest */
 uint32_t dataset_shard_count(const struct dataset *d);
 uint32_t dataset_max_image_span_bytes(const struct dataset *d);
 const struct manifest *dataset_manifest(const struct dataset *d);
@@ -68,7 +68,7 @@ struct dataset_sample {
     int32_t label;  /* SHARD_NO_LABEL */
 };
 
-/* Requires position < dataset_sample_count(d). No allocation, no file access but page faults.
+/* Requires position < dataset_sample_count(d). No allocation, no file access except page faults.
  * Returns OK, or CORRUPT when the record is damaged. */
 enum status dataset_sample_at(const struct dataset *d,
                               uint64_t position,
@@ -85,15 +85,15 @@ enum status dataset_find(const struct dataset *d,
  * independent of paths and shard boundaries. Reads every record. Returns OK, CORRUPT or NOMEM. */
 enum status dataset_compute_fingerprint(const struct dataset *d, uint64_t *out, struct error *err);
 
-/* For the packer, before the manifest is written: the same over the shards that `m` names. Also
- * finds ids that two shards share (EXISTS). Returns OK or what dataset_open returns. */
+/* For the packer, before the manifest is written: the fingerprint over the shards listed in `m`.
+ * Also detects ids that occur in two shards (EXISTS). Returns OK or what dataset_open returns. */
 enum status dataset_fingerprint_of(uint64_t *out,
                                    const struct manifest *m,
                                    const char *directory,
                                    const struct file_system *fs,
                                    struct error *err);
 
-/* Captions of any sample, a few microseconds each: keeps the last decompressed piece. */
+/* Reads captions of any sample, a few microseconds each: keeps the last decompressed chunk. */
 enum status
 caption_reader_create(struct caption_reader **out, const struct dataset *d, struct error *err);
 void caption_reader_destroy(struct caption_reader *r); /* accepts NULL */
@@ -106,10 +106,10 @@ enum status caption_reader_get(struct caption_reader *r,
                                struct shard_text *out,
                                struct error *err);
 
-/* The samples of the generation that has this fingerprint: *ids (*count), ascending, which the
- * caller frees, and its id space. Found from the samples there are, those that were removed, and
- * how many the generation had. Returns OK, NOTFOUND (it has no such generation), UNSUPPORTED (the
- * generation had samples that are not recorded any more, as before a subset), CORRUPT, IO or NOMEM.
+/* The samples of the generation with this fingerprint: *ids (*count), ascending, freed by the
+ * caller, and its id space. Reconstructed from the live samples, the removed ones, and the
+ * generation's sample count. Returns OK, NOTFOUND (no such generation), UNSUPPORTED (it had samples
+ * that are no longer recorded, as before a subset), CORRUPT, IO or NOMEM.
  */
 enum status dataset_past_ids(const struct dataset *d,
                              uint64_t fingerprint,

@@ -16,9 +16,9 @@
 
 #define DATASET_TOKENIZER_NAME "tokenizer.model"
 
-/* Opens the recorded tokenizer, or DIRECTORY/tokenizer.model where the manifest records none; *out
- * is NULL where there is neither. Returns OK, MISMATCH (the file is not the recorded one), NOTFOUND
- * (the recorded one is not there), IO, or what tokenizer_open returns. */
+/* Opens the tokenizer recorded in the manifest, or DIRECTORY/tokenizer.model if none is recorded;
+ * *out is NULL if there is neither. Returns OK, MISMATCH (the file is not the recorded one),
+ * NOTFOUND (the recorded file is missing), IO, or what tokenizer_open returns. */
 enum status dataset_tokenizer_open(struct tokenizer **out,
                                    const char *directory,
                                    const struct manifest *m,

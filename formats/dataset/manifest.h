@@ -36,7 +36,7 @@ enum {
 struct manifest_source {
     char *name;           /* file name without folder */
     uint64_t rows;        /* how many ids it took */
-    uint64_t bytes;       /* size of its file; 0: it was no file, or is not known */
+    uint64_t bytes;       /* size of its file; 0: not a file, or unknown */
     uint64_t sample_hash; /* of that size and of samples of the file; 0: likewise */
     uint64_t content;     /* hash over its rows; 0: there are none, or it is not known */
 };
@@ -58,7 +58,7 @@ struct manifest_removed {
     uint64_t *ids; /* ascending */
     uint32_t *at;  /* (count) generations that were before the removal; 0: it is not known */
     size_t count;
-    /* Of those that are still in shards, where readers skip them: */
+    /* Removed samples that are still in shards, where readers skip them: */
     uint64_t samples, texts, image_bytes;
 };
 
@@ -72,8 +72,8 @@ struct manifest_generation {
 
 struct manifest {
     char *created_by; /* "ccpack 0.1.0" */
-    char *base; /* where the shards are, https://HOST/FOLDER; NULL: beside the manifest. Indexes are
-                   beside it in any case. Only with container tar-foreign */
+    char *base; /* location of the shards, https://HOST/FOLDER; NULL: the manifest's folder, which
+                   always has the indexes. Only with container tar-foreign */
     enum shard_container container;
     uint64_t samples;  /* sum over the shards, without removed ones; also the next two */
     uint64_t texts;    /* captions */
@@ -94,7 +94,7 @@ struct manifest {
     /* Earlier generations may have had samples and shards that are not there any more. True as soon
      * as there are removed samples. */
     bool shrank;
-    struct manifest_generation *generations; /* the last is the dataset as it is */
+    struct manifest_generation *generations; /* the last one is the current state */
     size_t generation_count;
 };
 
@@ -110,8 +110,8 @@ void manifest_fini(struct manifest *m); /* accepts an all-zero one */
 /* Whether the dataset is, or once was, the one with this fingerprint. */
 bool manifest_has_been(const struct manifest *m, uint64_t fingerprint);
 
-/* Append; texts are copied. Return OK, NOMEM, LIMIT, or INVALID for names that cannot be stored.
- * What identifies a source is 0 until the caller sets it. */
+/* Append an entry; texts are copied. Return OK, NOMEM, LIMIT, or INVALID for names that cannot be
+ * stored. The size and hash of a source are 0 until the caller sets them. */
 enum status
 manifest_add_shard(struct manifest *m, const struct shard_summary *shard, struct error *err);
 enum status
@@ -120,8 +120,8 @@ enum status
 manifest_add_option(struct manifest *m, const char *name, const char *value, struct error *err);
 enum status manifest_add_class(struct manifest *m, const char *name, struct error *err);
 
-/* Records the tokenizer in place of the one before; `file` NULL: none from now on. Needs no
- * manifest_seal. Returns OK, NOMEM or LIMIT; the record is as it was after a failure. */
+/* Replaces the recorded tokenizer; `file` NULL: removes it. Does not require manifest_seal. Returns
+ * OK, NOMEM or LIMIT; after a failure the record is unchanged. */
 enum status manifest_set_tokenizer(struct manifest *m,
                                    const char *file,
                                    const char *kind,
@@ -144,7 +144,7 @@ bool manifest_is_removed(const struct manifest *m, uint64_t id);
 enum status manifest_seal(struct manifest *m, uint64_t fingerprint, struct error *err);
 
 /* Parts of the manifest as JSON, the same in dataset.json, the packer's journal and reports: a
- * shard as an object, or a member of this name; the others under their own names. */
+ * shard as an object, or as a field of this name; the others as fields of their own names. */
 void manifest_put_shard(struct json_writer *w, const char *name, const struct shard_summary *s);
 void manifest_put_generations(struct json_writer *w, const struct manifest *m);
 void manifest_put_options(struct json_writer *w, const struct manifest *m);

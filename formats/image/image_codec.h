@@ -66,9 +66,9 @@ enum image_format image_format_of(const void *data, size_t size_bytes);
 enum { IMAGE_MAX_SCANS = 500 }; /* of one JPEG; fewer for very large ones */
 
 struct image_limits {
-    int32_t max_side_px;     /* of width and height, [1, IMAGE_MAX_SIDE_PX]; IMAGE_MAX_SIDE_PX */
-    int64_t max_pixels;      /* width * height, at least 1; 128 Mi */
-    size_t max_memory_bytes; /* all that decoding one image may take; 512 MiB */
+    int32_t max_side_px;     /* of width and height, [1, IMAGE_MAX_SIDE_PX]; default: the maximum */
+    int64_t max_pixels;      /* width * height, at least 1; default 128 Mi */
+    size_t max_memory_bytes; /* memory for decoding one image; default 512 MiB */
 };
 
 void image_limits_default(struct image_limits *limits);
@@ -76,11 +76,11 @@ void image_limits_default(struct image_limits *limits);
 struct image_info {
     enum image_format format;
     int32_t width_px, height_px;         /* upright: after the orientation */
-    int32_t raw_width_px, raw_height_px; /* as it is stored */
+    int32_t raw_width_px, raw_height_px; /* as stored, before the EXIF rotation */
     int32_t components;   /* 1 gray or palette, 2 gray+alpha, 3, 4 with alpha or CMYK */
     int32_t orientation;  /* EXIF, 1..8; 1 = as stored */
     bool progressive;     /* progressive JPEG, interlaced PNG or GIF */
-    uint64_t codec_bytes; /* estimate: what the format's library takes, apart from the pixels */
+    uint64_t codec_bytes; /* estimate: memory of the format's library, without the pixels */
 };
 
 /* Reads the headers only. `limits` NULL: the defaults. Returns OK; UNSUPPORTED with info->format
@@ -104,10 +104,10 @@ void image_decoder_destroy(struct image_decoder *d); /* accepts NULL */
 struct image_decode_options {
     /* The part to decode, in pixels of the upright image; width 0: all of it. */
     struct image_rect region;
-    /* The size that the region will be brought to. Where both are given, a JPEG may be decoded at
-     * 1/2, 1/4 or 1/8 as long as the region stays at least this large; 0: never. */
+    /* The size to which the region will be scaled. If both are given, a JPEG may be decoded at 1/2,
+     * 1/4 or 1/8 as long as the region stays at least this large; 0: full size only. */
     int32_t min_width_px, min_height_px;
-    /* A damaged JPEG gives what could be read of it, and OK. */
+    /* A damaged JPEG is decoded as far as possible, with OK. */
     bool accept_partial;
     /* As Pillow's convert("RGB") reads it: the orientation is ignored, so that the region is one
      * of the stored image, and transparency of PNG and WebP is dropped, which shows the colours
@@ -128,12 +128,12 @@ uint64_t image_decode_memory_bytes(const struct image_info *info,
  * meet a large image now and then. The last view becomes invalid. */
 void image_decoder_trim(struct image_decoder *d, size_t keep_bytes);
 
-/* Decodes into the decoder's own pixels. `*view` then holds the region and perhaps a margin around
- * it, and `*box` says where in the view the region lies: whole numbers at full size, fractions of
- * pixels after a reduction by 2, 4 or 8. `opt` and `box` may be NULL. At full size the pixels
- * inside the box equal those of a whole decode. Returns OK; CORRUPT (also for a region that is not
- * inside the image: the caller's record of its size and the file disagree); UNSUPPORTED; LIMIT;
- * NOMEM. On failure *view is empty. */
+/* Decodes into the decoder's own pixels. `*view` then holds the region, perhaps with a margin, and
+ * `*box` is the region's rectangle in the view: integers at full size, fractions of pixels after a
+ * reduction by 2, 4 or 8. `opt` and `box` may be NULL. At full size the pixels inside the box equal
+ * those of a whole decode. Returns OK; CORRUPT (also for a region that is not inside the image: the
+ * caller's record of its size and the file disagree); UNSUPPORTED; LIMIT; NOMEM. On failure *view
+ * is empty. */
 enum status image_decode(struct image_decoder *d,
                          struct image_view *view,
                          struct image_box *box,
@@ -142,15 +142,15 @@ enum status image_decode(struct image_decoder *d,
                          const struct image_decode_options *opt,
                          struct error *err);
 
-/* What the decoder's last image has and as_stored ignored. */
+/* Features of the last decoded image that as_stored ignored. */
 enum { IMAGE_IGNORED_ORIENTATION = 1, IMAGE_IGNORED_TRANSPARENCY = 2 };
 unsigned image_decoder_ignored(const struct image_decoder *d);
 
 enum { IMAGE_JPEG_QUALITY_DEFAULT = 90 };
 
-/* Appends a baseline 4:2:0 JPEG with optimised Huffman tables and no metadata. The same pixels and
- * quality give the same bytes. Requires quality in [1, 100] and sides in [1, IMAGE_MAX_SIDE_PX].
- * Returns OK, NOMEM or LIMIT; on failure `out` keeps its former size. */
+/* Appends a baseline 4:2:0 JPEG with optimised Huffman tables and no metadata. Deterministic: equal
+ * pixels and quality give equal bytes. Requires quality in [1, 100] and sides in [1,
+ * IMAGE_MAX_SIDE_PX]. Returns OK, NOMEM or LIMIT; on failure `out` keeps its former size. */
 enum status image_encode_jpeg(struct byte_buffer *out,
                               const struct image_view *view,
                               int32_t quality,

@@ -42,13 +42,14 @@ bool json_value_is_array(const struct json_value *v);
 /* Members of an object or elements of an array; 0 for everything else. */
 size_t json_value_count(const struct json_value *v);
 
-/* The member `key` of an object; NULL when there is none or v is no object. */
+/* The value of field `key` of an object; NULL if there is none or v is not an object. */
 const struct json_value *json_value_get(const struct json_value *v, const char *key);
 
 /* Element `index` of an array; NULL outside it or when v is no array. */
 const struct json_value *json_value_at(const struct json_value *v, size_t index);
 
-/* The members of an object in the order of the text: start with *position NULL; false at the end.
+/* Iterates over the fields of an object in the order of the text, from *position NULL; false at the
+ * end.
  */
 bool json_value_next_member(const struct json_value *v,
                             void **position,

@@ -1,6 +1,6 @@
 /*
- * shard: what the writer and the readers of shards agree on: limits, the record that describes one
- * sample, and how an image lies in the file. The bytes themselves are in formats/SHARD_FORMAT.md.
+ * shard: definitions shared by the writer and the readers of shards: limits, the record of one
+ * sample, and the layout of an image in the file. formats/SHARD_FORMAT.md specifies the bytes.
  *
  * Threading : pure functions.
  * Untrusted : the bytes given to shard_image_compact.
@@ -31,14 +31,14 @@ enum {
     SHARD_MAX_NAME_BYTES = 200,               /* of a dataset's NAME and of a shard's file name */
     SHARD_MAX_ETAG_BYTES = 79,
     SHARD_MAX_FRAME_BYTES = SHARD_MAX_IMAGE_BYTES + (16 << 20), /* of all of a sample in the file */
-    SHARD_BLOCK_BYTES = 128 << 10, /* each such piece of an image follows a header */
+    SHARD_BLOCK_BYTES = 128 << 10, /* each block of an image of this size follows a header */
     SHARD_BLOCK_HEADER_BYTES = 3,
 };
 
 /* How the samples lie in the file. Stored: never renumbered. */
 enum shard_container {
     SHARD_CONTAINER_TAR_ZSTD = 1,    /* a zstd frame per sample, tar inside */
-    SHARD_CONTAINER_TAR = 2,         /* the same tar, as it is */
+    SHARD_CONTAINER_TAR = 2,         /* the same tar, uncompressed */
     SHARD_CONTAINER_TAR_FOREIGN = 3, /* a user's tar, only read; its index is a file next to it */
 };
 
@@ -53,15 +53,15 @@ bool shard_container_of_name(enum shard_container *out, const char *name);
 
 /* struct shard_record.flags. Stored: never renumbered; other bits must be zero. */
 enum {
-    SHARD_FLAG_REENCODED = 1, /* the packer made the image bytes; clear: the source's own bytes */
+    SHARD_FLAG_REENCODED = 1, /* encoded by the packer; clear: the source's bytes, unchanged */
     SHARD_FLAG_UNCHECKED = 2, /* the image was not decoded when it was packed */
-    SHARD_FLAG_LAST_DOT = 4,  /* tar-foreign: the stem of its members' names ends at the last dot */
+    SHARD_FLAG_LAST_DOT = 4,  /* tar-foreign: the key of its tar members ends at the last dot */
     SHARD_FLAGS_ALL = 7,
 };
 
 enum { SHARD_NO_LABEL = -1 };
 
-/* What the index says about one sample. */
+/* The index record of one sample. */
 struct shard_record {
     uint64_t sample_id;
     uint64_t frame_offset; /* in the shard */
@@ -119,18 +119,18 @@ shard_index_name(char *out, size_t out_size_bytes, const char *shard_name, struc
  * tar.zst, the block headers inside it. Requires image_bytes <= SHARD_MAX_IMAGE_BYTES. */
 uint32_t shard_image_span_bytes(enum shard_container container, uint32_t image_bytes);
 
-/* Turns a span as read from the shard into the image, in place: checks the block headers and
- * closes the gaps; nothing to do where span and image are of one size. Returns OK or CORRUPT;
- * INVALID when the two sizes do not fit. */
+/* Turns a span as read from the shard into the image, in place: checks the block headers and closes
+ * the gaps; does nothing if span and image have equal sizes. Returns OK or CORRUPT; INVALID if the
+ * sizes do not match. */
 enum status
 shard_image_compact(void *span, size_t span_bytes, size_t image_bytes, struct error *err);
 
-/* What a published shard is, for the manifest. */
+/* Summary of a published shard, for the manifest. */
 struct shard_summary {
     char name[SHARD_MAX_NAME_BYTES + 1]; /* file name, without folder */
     uint64_t size_bytes;
     uint64_t hash;       /* XXH64 of the whole file */
-    uint64_t index_hash; /* says which index belongs to it */
+    uint64_t index_hash; /* identifies its index */
     uint64_t image_bytes;
     uint64_t first_id, last_id;
     uint32_t sample_count;

@@ -1,12 +1,12 @@
 /*
- * shard_foreign: makes the index of a user's tar, so that the tar is read in place as a shard of
- * container tar-foreign. Samples are added as they are in the tar; the result is the bytes of the
- * index, to be written next to the tar under the name that shard_index_name gives.
+ * shard_foreign: builds the index of a user's tar, so that the tar can be read in place as a shard
+ * of container tar-foreign. Samples are added as found in the tar; the result is the index file, to
+ * be written next to the tar under the name of shard_index_name.
  *
  * Threading : one owner at a time; distinct ones are independent.
- * Ownership : what is given to add is borrowed for the call only.
- * Untrusted : the members of a sample: they are read as every reader will read them, and refused if
- *             a reader would not find what the index says.
+ * Ownership : arguments of add are borrowed for the call only.
+ * Untrusted : the tar members of a sample: they are parsed as by every reader, and refused if a
+ *             reader would not find what the index records.
  */
 #ifndef FORMATS_SHARD_SHARD_FOREIGN_H
 #define FORMATS_SHARD_SHARD_FOREIGN_H
@@ -41,9 +41,9 @@ enum status shard_foreign_add(struct shard_foreign *x,
 
 uint32_t shard_foreign_sample_count(const struct shard_foreign *x);
 
-/* The index into `out` (initialised by this call), and what the manifest says about the tar. Adds
- * `add_to_ids` to every id. Requires at least one sample. Returns OK, EXISTS (an id twice), LIMIT
- * or NOMEM; afterwards `x` is only good for destroy. */
+/* Writes the index to `out` (initialised by this call) and fills the manifest's summary of the tar.
+ * Adds `add_to_ids` to every id. Requires at least one sample. Returns OK, EXISTS (an id twice),
+ * LIMIT or NOMEM; afterwards `x` is only good for destroy. */
 enum status shard_foreign_finish(struct shard_foreign *x,
                                  struct byte_buffer *out,
                                  struct shard_summary *summary,

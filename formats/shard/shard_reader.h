@@ -31,7 +31,7 @@ enum status shard_reader_open(struct shard_reader **out,
                               const struct file_system *fs,
                               const char *path,
                               struct error *err);
-/* As shard_reader_open, of a foreign tar whose index is the file `index`, which is borrowed until
+/* As shard_reader_open, for a foreign tar with the index file `index`, which is borrowed until
  * close. */
 enum status shard_reader_open_foreign(struct shard_reader **out,
                                       const struct file_system *fs,
@@ -40,8 +40,8 @@ enum status shard_reader_open_foreign(struct shard_reader **out,
                                       struct error *err);
 void shard_reader_close(struct shard_reader *r); /* accepts NULL */
 
-/* Whether a file ends like a shard. True says nothing about the rest of it; this distinguishes a
- * damaged shard from another kind of file. Returns OK, IO or NOTFOUND. */
+/* Whether a file ends like a shard, to distinguish a damaged shard from another kind of file. The
+ * rest is not checked. Returns OK, IO or NOTFOUND. */
 enum status shard_reader_recognise(bool *out,
                                    const struct file_system *fs,
                                    const char *path,
@@ -63,8 +63,9 @@ enum status shard_reader_record(struct shard_reader *r,
                                 struct error *err);
 
 /* Reads, decompresses and checks one sample: the frame's checksum, the tar inside, the image's and
- * the captions' hashes, and that the image lies in the file where the record says. Requires index <
- * shard_reader_sample_count(r). Returns OK, IO, CORRUPT, LIMIT or NOMEM; on failure *view is empty.
+ * the captions' hashes, and that the image is at the recorded position in the file. Requires index
+ * < shard_reader_sample_count(r). Returns OK, IO, CORRUPT, LIMIT or NOMEM; on failure *view is
+ * empty.
  */
 enum status shard_reader_get(struct shard_reader *r,
                              uint32_t index,
@@ -82,8 +83,8 @@ enum status shard_reader_caption(struct shard_reader *r,
 /* The index inside the shard, which is what its sidecar must hold. Borrowed. */
 const void *shard_reader_index(const struct shard_reader *r, size_t *size_bytes);
 
-/* Reads the whole file for its hash; the result is what the manifest should record. Returns OK, IO
- * or NOMEM. */
+/* Reads the whole file for its hash; the result is the summary to record in the manifest. Returns
+ * OK, IO or NOMEM. */
 enum status
 shard_reader_summary(struct shard_reader *r, struct shard_summary *out, struct error *err);
 
@@ -91,14 +92,13 @@ shard_reader_summary(struct shard_reader *r, struct shard_summary *out, struct e
 
 #define SHARD_NO_SAMPLE UINT64_MAX
 
-/* What is wrong: the shard itself, what the manifest says about it, or the sidecar. */
+/* Where a fault is: in the shard itself, the manifest's record of it, or the sidecar. */
 enum shard_part { SHARD_PART_SHARD, SHARD_PART_MANIFEST, SHARD_PART_SIDECAR };
 
 struct shard_verify {
-    const char
-        *index; /* of a foreign tar: the file of its index; NULL: in the shard or beside it */
+    const char *index; /* index file of a foreign tar; NULL: the shard's own or its sidecar */
     const struct shard_summary
-        *expected; /* the manifest's; NULL: only what the shard itself says */
+        *expected; /* the manifest's record; NULL: check only the shard itself */
     /* Called for each fault: the sample's id or SHARD_NO_SAMPLE, the byte in the shard file where
      * it was found, what is wrong. */
     void (*fault)(void *cookie,
@@ -109,9 +109,9 @@ struct shard_verify {
     /* Called now and then with the bytes done since the last call; false stops with INTERRUPTED.
      * May be NULL. */
     bool (*progress)(void *cookie, uint64_t bytes);
-    /* Called for each sample that is as it must be, for checks of what it means. CORRUPT,
-     * UNSUPPORTED or LIMIT with a message is a fault of the sample, any other failure ends the
-     * check. May be NULL. */
+    /* Called for each intact sample, for further checks of its content. CORRUPT, UNSUPPORTED or
+     * LIMIT with a message is a fault of the sample; any other failure stops the check. May be
+     * NULL. */
     enum status (*sample)(void *cookie, const struct sample_view *view, struct error *err);
     void *cookie;
 };

@@ -1,5 +1,5 @@
 /*
- * shard_writer: writes samples to shards in two steps. A pure function makes the frame of one
+ * shard_writer: writes samples to shards in two steps. A pure function builds the frame of one
  * sample, on any number of worker threads; a writer appends frames to a file in the order of its
  * calls. Equal samples in equal order give equal bytes.
  *
@@ -9,7 +9,7 @@
  *              shard_writer_finish                              index, seek table, fsync, rename
  *
  * Threading : a builder, a frame and a writer have one owner each; distinct ones are independent.
- * Ownership : what is given to build and add is borrowed for the call only.
+ * Ownership : arguments of build and add are borrowed for the call only.
  * Order     : any order of ids; readers see them by id. Nothing stored depends on time, host or
  *             path.
  */
@@ -26,7 +26,7 @@ enum {
     SHARD_LEVEL_DEFAULT = 3,
 };
 
-/* One sample as it comes from a source. */
+/* One sample from a source. */
 struct shard_sample {
     uint64_t sample_id; /* at most SHARD_MAX_ID */
     const char *key;    /* shard_key_is_valid, unique in the shard */
@@ -41,9 +41,9 @@ struct shard_sample {
     struct shard_text json; /* data NULL: none; else at least 1 byte */
 };
 
-/* The bytes of one sample, and what the index will say about it; filled by shard_frame_build, read
- * by shard_writer_add. The image is not copied: it must stay where it is until the frame has been
- * added. Zero-initialise; reuse keeps the memory. */
+/* The bytes of one sample and its future index record; filled by shard_frame_build, read by
+ * shard_writer_add. The image is not copied: it must stay valid until the frame has been added.
+ * Zero-initialise; reuse keeps the memory. */
 struct shard_frame {
     enum shard_container container;
     struct byte_buffer bytes;   /* the zstd frame, or the tar members, without the image's span */
@@ -52,7 +52,7 @@ struct shard_frame {
     struct byte_buffer texts;   /* captions end to end */
     struct byte_buffer sizes;   /* u32 of each caption */
     struct shard_record record; /* offsets count from the frame's start */
-    uint32_t content_bytes;     /* of the tar members in it */
+    uint32_t content_bytes;     /* uncompressed size of its tar members */
     uint32_t content_check;     /* low half of XXH64 of them */
     uint64_t key_hash;
 };
@@ -61,7 +61,7 @@ void shard_frame_fini(struct shard_frame *f); /* accepts an all-zero one */
 
 struct sample_view; /* formats/shard/shard_reader.h */
 
-/* A sample that was read, to be written again with the same id and bytes. Borrows what the view
+/* A sample that was read, for writing it again with the same id and bytes. Borrows what the view
  * borrows. */
 struct shard_sample shard_sample_of(const struct sample_view *v);
 
@@ -73,8 +73,8 @@ shard_sample_tar(struct byte_buffer *out, const struct shard_sample *sample, str
 
 struct shard_frame_builder; /* a compressor and its memory: one per worker */
 
-/* `container` is that of the writer which the frames go to; tars of others are not written. `level`
- * is zstd's, and without effect in container tar. Requires SHARD_LEVEL_MIN <= level <=
+/* `container` is the container of the writer that will receive the frames, not tar-foreign. `level`
+ * is the zstd level; no effect in container tar. Requires SHARD_LEVEL_MIN <= level <=
  * SHARD_LEVEL_MAX. Returns OK or NOMEM. */
 enum status shard_frame_builder_create(struct shard_frame_builder **out,
                                        enum shard_container container,
@@ -90,7 +90,7 @@ enum status shard_frame_build(struct shard_frame_builder *b,
                               const struct shard_sample *sample,
                               struct error *err);
 
-/* Consecutive bytes of the frame as they are in the file. */
+/* Consecutive bytes of the frame, as stored in the file. */
 struct shard_piece {
     const uint8_t *data; /* of the frame, or of `header` below */
     size_t size_bytes;   /* may be 0 */
@@ -103,8 +103,8 @@ bool shard_frame_piece(const struct shard_frame *f, size_t i, struct shard_piece
 struct shard_writer; /* opaque */
 
 /* Begins DIRECTORY/NAME-number.tar.zst, or .tar, under its temporary name (an old one is replaced).
- * `level` is that of the captions in the index. Requires shard_name_is_valid(name), number <=
- * 999999, and container and level as above. Returns OK, IO, NOTFOUND, LIMIT or NOMEM. */
+ * `level` is the zstd level of the captions in the index. Requires shard_name_is_valid(name),
+ * number <= 999999, and container and level as above. Returns OK, IO, NOTFOUND, LIMIT or NOMEM. */
 enum status shard_writer_open(struct shard_writer **out,
                               const struct file_system *fs,
                               const char *directory,
@@ -118,19 +118,19 @@ enum status shard_writer_open(struct shard_writer **out,
 bool shard_writer_fits(const struct shard_writer *w, const struct shard_frame *f);
 
 /* Appends a frame of the writer's container. Returns OK; EXISTS when the id or the key is in the
- * shard already (a repeated id may also be found by finish); LIMIT when it does not fit; IO or
- * NOMEM, after which the writer is only good for close. */
+ * shard already (a repeated id may also be found by finish); LIMIT if the shard is full; IO or
+ * NOMEM, after which only close may be called. */
 enum status
 shard_writer_add(struct shard_writer *w, const struct shard_frame *f, struct error *err);
 
 uint32_t shard_writer_sample_count(const struct shard_writer *w);
 uint64_t shard_writer_data_bytes(const struct shard_writer *w); /* all frames so far */
-/* Of the captions so far, which stay in memory until finish. */
+/* Size of the captions so far, which stay in memory until finish. */
 uint64_t shard_writer_caption_bytes(const struct shard_writer *w);
 
-/* Writes the tail, publishes the shard and its sidecar index under their final names, and says what
- * was written. Requires at least one sample. Returns OK, EXISTS (an id twice), LIMIT, IO or NOMEM.
- * The writer is then only good for close. */
+/* Writes the tail, publishes the shard and its sidecar index under their final names, and fills the
+ * summary. Requires at least one sample. Returns OK, EXISTS (a repeated id), LIMIT, IO or NOMEM.
+ * Afterwards only close may be called. */
 enum status
 shard_writer_finish(struct shard_writer *w, struct shard_summary *out, struct error *err);
 

@@ -1,7 +1,8 @@
 /*
- * tar: headers and padding of tar files, and a walk over the members of a piece of a user's tar in
- * memory: ustar, with the long names of GNU tar and of pax. The walk refuses other types (sparse
- * files, volumes, links with a body), because their bodies are not where the header says.
+ * tar: headers and padding of tar files, and a walk over the members in a memory block of a user's
+ * tar: ustar, with the long names of GNU tar and of pax. The walk refuses other types (sparse
+ * files, volumes, links with a body), because their bodies are not at the position given by the
+ * header.
  *
  * Threading : pure functions over the caller's storage; a walk has one owner.
  * Ownership : a member borrows from the bytes, its name perhaps from the walk, until the next call.
@@ -51,7 +52,7 @@ static inline uint32_t tar_padding(uint64_t size_bytes) {
  * TAR_NAME_BYTES and size_bytes < 2^33. */
 void tar_header(uint8_t out[TAR_BLOCK_BYTES], const char *name, uint64_t size_bytes);
 
-/* Sum of a header's bytes, those of the checksum field counted as spaces. */
+/* Sum of a header's bytes, counting the checksum field as spaces. */
 uint32_t tar_header_sum(const uint8_t header[TAR_BLOCK_BYTES]);
 
 /* Reads `digits` octal digits; false if a byte is not one. Requires digits <= 21. */
@@ -66,7 +67,7 @@ struct tar_walk_member {
     const char *name; /* without NUL and without "./" in front */
     size_t name_bytes;
     bool is_file;        /* a plain one; else no body */
-    size_t body_offset;  /* from the beginning of the piece */
+    size_t body_offset;  /* from the start of the block */
     const uint8_t *body; /* (size_bytes) */
     size_t size_bytes;
 };
@@ -78,14 +79,14 @@ struct tar_walk {
     char joined[TAR_WALK_NAME_BYTES];
 };
 
-/* The piece must begin with a header and end after a member's padding. */
+/* The block must begin with a header and end after a member's padding. */
 void tar_walk_init(struct tar_walk *w, const void *data, size_t size_bytes);
 
-/* Returns OK, END, or CORRUPT with what is wrong and where in the piece. */
+/* Returns OK, END, or CORRUPT with the fault and its offset in the block. */
 enum status tar_walk_next(struct tar_walk *w, struct tar_walk_member *out, struct error *err);
 
-/* Bytes of folder and base name up to the base name's first or last dot: what the members of a
- * sample have in common. */
+/* Bytes of folder and base name up to the base name's first or last dot: the part that the members
+ * of a sample share. */
 size_t tar_stem_bytes(const char *name, size_t name_bytes, bool last_dot);
 
 /* Whether the member is STEM.EXTENSION; letters of the extension in any case. */

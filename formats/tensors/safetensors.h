@@ -51,8 +51,8 @@ const char *safetensors_dtype_name(enum safetensors_dtype dtype);
 
 /* ---- writing ----------------------------------------------------------------------------------
  * Order of calls: create, metadata and declare in any order, data for every declared tensor in the
- * order of declaration (a tensor may come in several pieces), finish, destroy. Equal calls give
- * equal bytes. */
+ *                 order of declaration (a tensor may be written by several calls), finish, destroy.
+ *                 Equal calls give equal bytes. */
 
 struct safetensors_writer;
 
@@ -63,7 +63,7 @@ enum status safetensors_writer_create(struct safetensors_writer **out,
                                       const char *path,
                                       struct error *err);
 
-/* Accepts NULL. Before a successful finish it removes the draft; PATH is then as it was. */
+/* Accepts NULL. Before a successful finish it removes the draft; PATH stays unchanged. */
 void safetensors_writer_destroy(struct safetensors_writer *w);
 
 /* For programs that accept no tensor beyond those that they know: a file without hashes, which
@@ -87,15 +87,15 @@ enum status safetensors_writer_declare(struct safetensors_writer *w,
                                        uint32_t dim_count,
                                        struct error *err);
 
-/* The next bytes of the tensors' data, in order; a piece may not cross from one tensor into the
- * next. Returns OK, IO, NOMEM, LIMIT or INVALID (more bytes than declared). */
+/* The next bytes of the tensors' data, in order; a call may not span two tensors. Returns OK, IO,
+ * NOMEM, LIMIT or INVALID (more bytes than declared). */
 enum status safetensors_writer_data(struct safetensors_writer *w,
                                     const void *data,
                                     size_t size_bytes,
                                     struct error *err);
 
 /* Requires that all data was written. fsync, rename to PATH, fsync of the directory. Returns OK,
- * IO, NOMEM, LIMIT or INVALID (data is missing); on failure PATH is as it was, unless only the last
+ * IO, NOMEM, LIMIT or INVALID (data is missing); on failure PATH is unchanged, unless only the last
  * fsync of the directory failed. */
 enum status safetensors_writer_finish(struct safetensors_writer *w, struct error *err);
 
@@ -154,9 +154,9 @@ enum status safetensors_read(const struct safetensors *r,
 
 enum { SAFETENSORS_PIECE_BYTES = 1 << 20 };
 
-/* Reads one tensor in pieces of at most SAFETENSORS_PIECE_BYTES, which hold whole elements: calls
- * take with each in order, then checks the hash as safetensors_read does. So what was taken counts
- * only if this returns OK; else IO, NOMEM or CORRUPT. */
+/* Reads one tensor in chunks of whole elements, at most SAFETENSORS_PIECE_BYTES each: calls take
+ * with each in order, then checks the hash as safetensors_read does. So the data is valid only if
+ * this returns OK; else IO, NOMEM or CORRUPT. */
 enum status
 safetensors_read_pieces(const struct safetensors *r,
                         const struct safetensors_info *tensor,

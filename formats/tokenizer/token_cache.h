@@ -1,6 +1,6 @@
 /*
- * token_cache: tokens.cct, the pieces of every caption of a dataset by text id, made once so that a
- * loader need not tokenize. Bytes: formats/TOKENS_FORMAT.md.
+ * token_cache: tokens.cct, the token ids of every caption of a dataset by text id, computed once so
+ * that loaders need not tokenize. Format: formats/TOKENS_FORMAT.md.
  *
  * Threading : an open cache is immutable and may be read by several threads. A writer has one
  *             owner.
@@ -25,7 +25,7 @@ enum {
     TOKEN_CACHE_MAX_PIECES = 4094, /* of a caption: TOKENIZER_MAX_TOKENS without begin and end */
 };
 
-/* What the rows depend on. */
+/* Everything that the rows depend on. */
 struct token_cache_key {
     uint64_t fingerprint; /* of the dataset */
     uint64_t text_count;  /* at most 2^40 */
@@ -46,12 +46,12 @@ void token_cache_close(struct token_cache *c); /* accepts NULL */
 
 const struct token_cache_key *token_cache_key(const struct token_cache *c);
 
-/* OK if the rows are those of the key `wanted`, else MISMATCH with what differs. */
+/* OK if the cache was made with the key `wanted`, else MISMATCH naming the difference. */
 enum status token_cache_fits(const struct token_cache *c,
                              const struct token_cache_key *wanted,
                              struct error *err);
 
-/* Copies the first pieces of a caption, at most max_pieces; *out_count says how many. Requires
+/* Copies the first token ids of a caption, at most max_pieces; *out_count is their number. Requires
  * text_id < text_count. Allocates nothing. Returns OK or CORRUPT. */
 enum status token_cache_get(const struct token_cache *c,
                             int32_t *out_pieces,

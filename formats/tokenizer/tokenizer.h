@@ -38,8 +38,8 @@ enum {
     TOKENIZER_MAX_VOCAB = 1 << 18,
 };
 
-/* Where the training captions come from. next gives OK and a text that stays valid until the
- * following call, END after the last, or a failure that ends the training. */
+/* The source of training captions. next returns OK and a text that stays valid until the following
+ * call, END after the last, or a failure that stops the training. */
 struct tokenizer_source {
     enum status (*next)(void *cookie, const char **text, size_t *size_bytes, struct error *err);
     void *cookie;
@@ -48,8 +48,8 @@ struct tokenizer_source {
 enum tokenizer_model_type { TOKENIZER_UNIGRAM, TOKENIZER_BPE };
 
 struct tokenizer_train_options {
-    uint32_t vocab_size;   /* ceiling of pieces, [TOKENIZER_MIN_VOCAB, TOKENIZER_MAX_VOCAB]; default
-                              8192 */
+    uint32_t vocab_size;   /* maximum vocabulary size, [TOKENIZER_MIN_VOCAB, TOKENIZER_MAX_VOCAB];
+                              default 8192 */
     uint32_t max_captions; /* more than these are sampled, evenly and repeatably; default 1000000 */
     enum tokenizer_model_type model_type; /* default TOKENIZER_UNIGRAM */
 };
@@ -57,11 +57,11 @@ struct tokenizer_train_options {
 void tokenizer_train_options_default(struct tokenizer_train_options *opt);
 
 /* Trains a lower-casing SentencePiece model (normaliser nmt_nfkc_cf) and appends its bytes to
- * `out`, an initialised buffer; *piece_count gets the number of pieces. A small set of captions
- * gives fewer pieces than the ceiling. Equal captions in equal order give equal bytes; the bytes
- * hold no paths. Returns OK, NOMEM, LIMIT (vocab_size below what the characters of the captions
- * need, or model too large), USAGE (no caption with text in it) or what the source returned; `out`
- * is untouched on failure. */
+ * `out`, an initialised buffer; *piece_count gets the number of pieces. Few captions give a smaller
+ * vocabulary. Deterministic: equal captions in equal order give equal bytes, without paths. Returns
+ * OK, NOMEM, LIMIT (vocab_size is too small for the characters of the captions, or the model too
+ * large), USAGE (no caption with text) or what the source returned; `out` is untouched on
+ * failure. */
 enum status tokenizer_train(struct byte_buffer *out,
                             uint32_t *piece_count,
                             const struct tokenizer_source *source,
@@ -102,16 +102,16 @@ void tokenizer_close(struct tokenizer *t); /* accepts NULL */
 /* OpenAI's BPE of CLIP, which is built in. Returns OK or NOMEM. */
 enum status tokenizer_open_clip(struct tokenizer **out, struct error *err);
 
-#define TOKENIZER_CLIP_NAME "clip" /* in place of a file */
+#define TOKENIZER_CLIP_NAME "clip" /* instead of a file */
 
-/* Opens a file as tokenizer_open does. TOKENIZER_CLIP_NAME, where no file has this name, is the
- * built-in one. Messages name the file. Returns what tokenizer_open does, NOTFOUND or IO. */
+/* Opens a file as tokenizer_open does. TOKENIZER_CLIP_NAME is the built-in CLIP tokenizer, unless a
+ * file has this name. Messages name the file. Returns what tokenizer_open does, NOTFOUND or IO. */
 enum status tokenizer_load(struct tokenizer **out, const char *path, struct error *err);
 
 /* [CLS] pieces [SEP], SigLIP's without [CLS], with the pieces truncated so that there are at most
- * max_tokens ids, which is in [2, TOKENIZER_MAX_TOKENS]. out_ids has room for max_tokens ids; those
- * after *out_count do not change. `text` may be NULL when size_bytes is 0. Returns OK, NOMEM, or
- * CORRUPT when the model cannot encode (only with a damaged one). */
+ * max_tokens ids, which is in [2, TOKENIZER_MAX_TOKENS]. out_ids has room for max_tokens ids;
+ * elements after *out_count are not written. `text` may be NULL when size_bytes is 0. Returns OK,
+ * NOMEM, or CORRUPT when the model cannot encode (only with a damaged one). */
 enum status tokenizer_encode(const struct tokenizer *t,
                              int32_t *out_ids,
                              uint32_t *out_count,
@@ -138,21 +138,21 @@ enum status tokenizer_encode_rows(const struct tokenizer *t,
 
 enum tokenizer_kind tokenizer_kind(const struct tokenizer *t);
 
-/* Whether texts are cleaned by rules of the tokenizer's own, as CLIP's and SigLIP's are: no other
- * cleaning may come before. */
+/* Whether the tokenizer cleans texts by its own rules, as CLIP's and SigLIP's do: then no other
+ * cleaning may be applied before. */
 bool tokenizer_cleans(const struct tokenizer *t);
 
 int32_t tokenizer_begin_id(const struct tokenizer *t); /* below 0: none */
 int32_t tokenizer_end_id(const struct tokenizer *t);
 uint32_t tokenizer_vocab_count(const struct tokenizer *t);
 
-/* The id that fills a row after its tokens; the unknown piece if the model has no padding. */
+/* The padding id; the unknown token if the model has no padding. */
 int32_t tokenizer_pad_id(const struct tokenizer *t);
 
-/* The model's bytes, borrowed until close: what a checkpoint embeds. */
+/* The model's bytes, borrowed until close; checkpoints embed them. */
 const void *tokenizer_bytes(const struct tokenizer *t, size_t *size_bytes);
 
-/* XXH64 of the model's bytes: what a manifest records. */
+/* XXH64 of the model's bytes, as recorded in manifests. */
 uint64_t tokenizer_hash(const struct tokenizer *t);
 
 #ifdef __cplusplus

@@ -1,25 +1,25 @@
 /*
- * remote: datasets behind https://, s3:// and hf:// locations (net/location.h).
+ * remote: datasets at https://, s3:// and hf:// locations (net/location.h).
  *
- * Once remote_start was called, file_system_of("https://...") reads from there: dataset_open and
- * everything else that opens a dataset takes such a location, and loaders read images by range
- * requests through an engine of their own. Opening a dataset fetches its manifest, the index
- * beside each shard, and the size and ETag of each shard, from the server's list of files where it
- * has one; indexes are mapped from a temporary file.
+ * After remote_start, file_system_of("https://...") reads from the server: dataset_open and every
+ * other function that opens a dataset accepts locations, and loaders read images by range requests
+ * through their own engine. Opening a dataset fetches its manifest, the index next to each shard,
+ * and the size and ETag of each shard, from the server's list of files if it has one; indexes are
+ * mapped from a temporary file.
  *
- * Threading : remote_start and remote_stop belong to the program: before other threads use datasets
- *             and after. The files themselves may be used by any thread.
- * Fork      : a child may use what the parent opened, over connections of its own. Loaders are
- *             their process's, as all loaders.
- * Untrusted : every byte that a server sends: indexes and images are checked as those of local
- *             datasets are, and names of local files never come from there.
- * Replaced  : the ETag and size that a shard had at open go with every read. Another one is an
- *             error that names the shard, never a mixture.
- * Cache     : with one, files are read in pieces of 8 MiB that stay on the local disk
- *             (cache_internal.h), shared by all processes that name the same folder. A run whose
- *             pieces are all there goes on without the server.
- * Failures  : requests that may succeed later are repeated with back-off and jitter, where they
- *             stopped, until REMOTE_MAX_TRIES of them, or REMOTE_MAX_SILENCE_MS, brought nothing.
+ * Threading : the main program calls remote_start before and remote_stop after all other threads
+ *             use datasets. Any thread may use the files.
+ * Fork      : a child may use datasets that the parent opened, over its own connections. Loaders
+ *             belong to their process, as always.
+ * Untrusted : every byte that a server sends: indexes and images are checked as for local datasets,
+ *             and names of local files never come from a server.
+ * Replaced  : every read checks the ETag and size that the shard had at open. A replaced shard is
+ *             an error that names it; old and new data are never mixed.
+ * Cache     : with a cache folder, files are read in chunks of 8 MiB that stay on the local disk
+ *             (cache_internal.h), shared by all processes that use this folder. A run whose chunks
+ *             are all cached needs no server.
+ * Failures  : transient failures are retried with backoff and jitter, from the byte reached, until
+ *             REMOTE_MAX_TRIES requests or REMOTE_MAX_SILENCE_MS brought no data.
  */
 #ifndef LOADER_REMOTE_REMOTE_H
 #define LOADER_REMOTE_REMOTE_H
@@ -37,17 +37,17 @@ enum { REMOTE_MAX_TRIES = 10, REMOTE_MAX_SILENCE_MS = 45000 };
 #define REMOTE_CACHE_DEFAULT_BYTES ((uint64_t)64 << 30)
 
 struct remote_options {
-    const char *endpoint;   /* of s3:// locations; NULL: as location_options says */
-    bool instance_metadata; /* may ask the machine's metadata service for keys; default false */
-    const char *cache; /* folder for pieces of remote files, made where it is missing; NULL: none */
-    /* With only_places a location that `places` lack is refused, unless it is an s3:// one of an
-     * endpoint that the user named: for programs that open what a stranger's file names. */
+    const char *endpoint;   /* server of s3:// locations; NULL: as in location_options */
+    bool instance_metadata; /* may get keys from the instance metadata service; default false */
+    const char *cache; /* folder for chunks of remote files, created if missing; NULL: no cache */
+    /* With only_places, a location outside `places` is refused, unless it is an s3:// location and
+     * the user named the endpoint: for programs that open locations named in untrusted files. */
     const char *const *places; /* DIR or DIR:WEIGHT; borrowed until remote_stop */
     size_t place_count;
     bool only_places;     /* default false */
-    bool allow_private;   /* names and redirects may lead to private addresses; default false: only
-                             locations that are written with one, and endpoints */
-    uint64_t cache_bytes; /* its limit, at least REMOTE_CACHE_MIN_BYTES; 64 GiB */
+    bool allow_private;   /* host names and redirects may lead to private addresses; default false:
+                             only locations written with such an address, and endpoints */
+    uint64_t cache_bytes; /* its size limit, at least REMOTE_CACHE_MIN_BYTES; default 64 GiB */
     const char *user_agent;     /* "ccstream" */
     const struct log_sink *log; /* borrowed until remote_stop; NULL: silent */
 };
@@ -55,7 +55,7 @@ struct remote_options {
 void remote_options_default(struct remote_options *opt);
 
 /* Makes remote locations readable. libcurl is loaded when one is opened. Options are copied.
- * Returns OK, EXISTS (was called before), USAGE (cache_bytes), NOMEM, or a failure of making the
+ * Returns OK, EXISTS (was called before), USAGE (cache_bytes), NOMEM, or a failure to create the
  * cache. */
 enum status remote_start(const struct remote_options *opt, struct error *err);
 

@@ -7,15 +7,15 @@
  *
  * A struct fetch goes into pack_options.fetch, with the list as the only source and PACK_IDS_KEY:
  * the id of a sample is its row in the list. Rows are committed in the order of the list, so the
- * dataset depends on what the servers answer, not on when. pack/FETCH.md has the rules and the
- * files.
+ * dataset depends on the servers' responses, not on their timing. pack/FETCH.md has the rules and
+ * the files.
  *
  * Threading : one owner; pack_run uses it while it runs. fetch_stats may be called by any thread.
  * Ownership : borrows its options, which must outlive it.
  * Untrusted : the list, the ledger, everything that servers send.
  * Memory    : about 32 MiB for the rows ahead, libcurl's buffers (about 100 KiB for each connection
- *             with TLS), the rules of at most 65,536 hosts (usually below 1 KiB each); with
- *             `dedup` 24 bytes an image; with `retry` a bit for each row of the list.
+ *             with TLS), the rules of at most 65,536 hosts (usually below 1 KiB each); with `dedup`
+ *             24 bytes per image; with `retry` one bit per row of the list.
  */
 #ifndef PACK_FETCH_FETCH_H
 #define PACK_FETCH_FETCH_H
@@ -49,8 +49,8 @@ struct fetch_options {
     bool dedup;          /* of images with the same bytes only the first is packed */
     const char *retry;   /* only rows that failed before for these reasons, see fetch_create;
                           * NULL: all rows */
-    bool resume;         /* what the ledger records of this run is not fetched again */
-    bool append;         /* the rows follow those of the ledger; URLs that it has are skipped */
+    bool resume;         /* rows that the ledger records for this run are not fetched again */
+    bool append;         /* new rows follow those of the ledger; URLs in the ledger are skipped */
     uint64_t first_row;  /* with append: the dataset's id_space; ids continue from there or later */
     bool verify;         /* the column "sha256" has what an image's bytes must hash to */
     bool overwrite;      /* an earlier ledger is removed */
@@ -63,27 +63,28 @@ void fetch_options_default(struct fetch_options *opt);
 
 /* `retry` is a list with commas: "failed" (all but excluded rows), "excluded" (by robots.txt,
  * X-Robots-Tag or the opt-out list), "4xx", "5xx", or reasons of the ledger: "timeout", "dns",
- * "http-429". Returns OK, NOTFOUND (the list, the opt-out file), USAGE (a retry or resolvers that
- * cannot be, a list that is no file), UNSUPPORTED (no libcurl, or one that cannot ask these
- * resolvers), IO, LIMIT or NOMEM. */
+ * "http-429". Returns OK, NOTFOUND (the list, the opt-out file), USAGE (invalid retry or resolvers,
+ * or a list that is not a file), UNSUPPORTED (no libcurl, or one that cannot use these resolvers),
+ * IO, LIMIT or NOMEM. */
 enum status fetch_create(struct fetch **out, const struct fetch_options *opt, struct error *err);
 const struct fetch_options *fetch_options_of(const struct fetch *f);
 void fetch_destroy(struct fetch *f); /* after pack_run; accepts NULL */
 
-/* After pack_run has returned OK: removes what is only needed to resume. Returns OK or IO. */
+/* Call after pack_run has returned OK: removes files that are only needed to resume. Returns OK or
+ * IO. */
 enum status fetch_finish(struct fetch *f, struct error *err);
 
 struct fetch_stats {
     uint64_t fetched, failed, excluded; /* rows, of this process */
-    uint64_t known;                     /* rows whose result the ledger had */
+    uint64_t known;                     /* rows whose result was already in the ledger */
     uint64_t attempts;                  /* requests for images */
     uint64_t bytes;                     /* of bodies */
     uint64_t hosts;                     /* with at least one request */
     bool opened;                        /* the ledger was opened */
     uint64_t selected;                  /* rows selected by `retry`, if set */
-    uint64_t skipped;                   /* rows whose URL the ledger had before an append */
+    uint64_t skipped;                   /* append: rows whose URL was already in the ledger */
     uint32_t running;                   /* requests at this moment, queued ones included */
-    char waiting[160]; /* the host of the next row, and what is waited for there; empty: nothing */
+    char waiting[160]; /* the host of the next row and the reason for waiting; empty: not waiting */
     char failure[240]; /* what happened to the first row that failed; empty: none */
     size_t reason_count;
     struct fetch_reason {
@@ -94,7 +95,7 @@ struct fetch_stats {
 
 void fetch_stats(struct fetch *f, struct fetch_stats *out);
 
-/* A host with failed rows of this process, of the first 65,536 that were asked. */
+/* A host with failed rows in this process; only the first 65,536 hosts are counted. */
 struct fetch_host {
     char name[64];                   /* longer ones are cut */
     char reason[FETCH_REASON_BYTES]; /* of the first that failed */

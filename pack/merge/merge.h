@@ -1,10 +1,10 @@
 /*
- * merge: the parts of a run (pack_part) become the dataset that one run over all rows would make,
- * with the same ids, labels and fingerprint. Its shards are those of the parts, renumbered.
+ * merge: joins the parts of a run (pack_part) to the dataset that one run over all rows would make,
+ * with the same ids, labels and fingerprint. Its shards are the parts' shards, renumbered.
  *
  * Threading : one thread. The callbacks are called on it.
- * Ownership : the options are borrowed for the call. The parts stay as they are; their shards are
- *             hard-linked where possible, else copied.
+ * Ownership : the options are borrowed for the call. The parts stay unchanged; their shards are
+ *             hard-linked if possible, else copied.
  * Untrusted : the parts' manifests, sizes and indexes; the hash of a copied shard is checked.
  */
 #ifndef PACK_MERGE_MERGE_H
@@ -51,11 +51,11 @@ struct pack_merge_options {
 
 void pack_merge_options_default(struct pack_merge_options *opt);
 
-/* Merges. dataset.json is written last; the same call resumes a merge that ended before, and does
- * nothing after one that is complete. Returns OK; EXISTS (the directory is not empty); MISMATCH
- * (the parts are not all there or not of one run); CORRUPT (a part is damaged); or INTERRUPTED,
- * USAGE, VERSION, LIMIT, IO or NOMEM. `out` is filled on OK; after a failure `has_journal` says
- * that the merge can be resumed. */
+/* Merges. dataset.json is written last; the same call resumes an interrupted merge, and does
+ * nothing after a complete one. Returns OK; EXISTS (the directory is not empty); MISMATCH (parts
+ * are missing or belong to different runs); CORRUPT (a part is damaged); or INTERRUPTED, USAGE,
+ * VERSION, LIMIT, IO or NOMEM. `out` is filled on OK; after a failure `has_journal` says that the
+ * merge can be resumed. */
 enum status
 pack_merge(const struct pack_merge_options *opt, struct pack_summary *out, struct error *err);
 

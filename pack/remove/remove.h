@@ -1,13 +1,12 @@
 /*
- * remove: takes samples out of a dataset, and their bytes out of its shards.
+ * remove: removes samples from a dataset, and reclaims their space in its shards.
  *
  *     ids --> remove --> dataset.json: a generation without them   shards are as they were
  *             compact --> shards without them, under new names, then dataset.json, then the old
  *                         shards are deleted
  *
- * Ids stay what they are and are never used again. dataset.json is replaced atomically, so a
- * process that is killed leaves the dataset before or after the step; what it left over, compact
- * deletes.
+ * Ids stay what they are and are never used again. dataset.json is replaced atomically, so a killed
+ * process leaves the dataset before or after the step; compact deletes its left-over files.
  *
  * Threading : a function runs on the caller's thread, with the directory's lock.
  * Ownership : the caller's storage.
@@ -30,7 +29,7 @@ struct pack_remove_options {
 };
 
 struct pack_remove_summary {
-    uint64_t removed;     /* by this call; compact: taken out of shards */
+    uint64_t removed;     /* by this call; compact: removed from shards */
     uint64_t before;      /* of the given ids, removed by an earlier call */
     uint64_t image_bytes; /* of the removed samples */
     uint64_t samples;     /* that the dataset has now */
@@ -46,10 +45,10 @@ enum status pack_remove_samples(const struct pack_remove_options *opt,
                                 struct pack_remove_summary *out,
                                 struct error *err);
 
-/* Rewrites every shard that has removed samples without them, and deletes what an interrupted call
- * left over and a token cache of an earlier state. Ids, order and fingerprint stay. Returns OK;
- * UNSUPPORTED (tars in place are not ours to write); INTERRUPTED (the dataset is as it was); or as
- * above. */
+/* Rewrites every shard that has removed samples without them, and deletes left-over files of an
+ * interrupted call and an outdated token cache. Ids, order and fingerprint stay. Returns OK;
+ * UNSUPPORTED (tars indexed in place are never written); INTERRUPTED (the dataset is unchanged); or
+ * as above. */
 enum status pack_compact(const struct pack_remove_options *opt,
                          struct pack_remove_summary *out,
                          struct error *err);

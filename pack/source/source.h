@@ -32,7 +32,7 @@ enum {
     SOURCE_MAX_LIST_BYTES = 256 << 20, /* of the names in a class folder and its parents, or of all
                                         * folders in a tar */
     SOURCE_MAX_FOLDER_DEPTH = 32,
-    SOURCE_MAX_NAME_BYTES = 63,   /* of a column or a JSON member that options name */
+    SOURCE_MAX_NAME_BYTES = 63,   /* of a column or JSON field named by an option */
     SOURCE_MAX_NAMES_BYTES = 255, /* of several, with commas between them */
     SOURCE_COLUMNS_BYTES = 480,   /* of the text of source_columns */
     SOURCE_HASHED_BYTES = 64,     /* of an image in an archive, in source_content */
@@ -78,7 +78,7 @@ enum source_grouping {
 /* "auto", "never", "adjacent", "all", and NULL. */
 extern const char *const source_grouping_names[];
 
-/* What the lines of a .txt of several lines are. */
+/* How a .txt with several lines is read. */
 enum source_lines {
     SOURCE_LINES_AUTO,  /* as each if dataset_type.txt beside the archive or above its folder says
                          * "retrieval", or if the first SOURCE_LINES_LOOKED texts have the same
@@ -92,7 +92,7 @@ enum { SOURCE_LINES_LOOKED = 100 };
 
 extern const char *const source_lines_names[]; /* "auto", "join", "each", "first", and NULL */
 
-/* Where the stem of an archive's member ends. */
+/* Where the key in a tar member's name ends. */
 enum source_name_split { SOURCE_SPLIT_FIRST_DOT, SOURCE_SPLIT_LAST_DOT };
 
 extern const char *const source_name_split_names[]; /* "first", "last", and NULL */
@@ -126,10 +126,10 @@ enum source_reason {
 
 const char *source_reason_name(enum source_reason r); /* "image-damaged"; "unknown" */
 
-/* Why a file or entry belongs to no row. */
+/* Why a file or entry does not belong to a row. */
 enum source_ignored_kind {
     IGNORED_HIDDEN,       /* its name, or a folder's, begins with a dot */
-    IGNORED_NO_EXTENSION, /* a member of an archive that has none */
+    IGNORED_NO_EXTENSION, /* a tar member without an extension */
     IGNORED_NOT_FILE,     /* a link in an archive or to a folder, a device */
     IGNORED_UNUSED,       /* neither image nor caption nor JSON of a row */
     IGNORED_NO_CLASS,     /* in a source of class folders, but not in one of them */
@@ -149,8 +149,8 @@ struct source_row {
     uint64_t row;                /* in its source, from 0 */
     uint64_t offset_bytes;       /* of its first member in the (decompressed) tar; 0 elsewhere */
     uint64_t end_bytes;          /* likewise: where its last member ends, with padding */
-    uint64_t image_offset_bytes; /* likewise: of the image's body. The bytes there are not the
-                                  * image where the member is sparse: compare before use */
+    uint64_t image_offset_bytes; /* likewise: of the image's body. In a sparse member the bytes
+                                    there are not the image: compare before use */
     char key[SOURCE_KEY_BUFFER_BYTES];
     bool has_number; /* the key's last part is a number */
     uint64_t number;
@@ -172,8 +172,8 @@ struct source_row {
     uint32_t planes_side_px; /* of a square image as planes of red, green and blue, to become a PNG;
                                 0: it is none */
     bool json_unchecked;
-    uint64_t member_bytes; /* size of the image's member in an archive; 0: it has none */
-    const void *raw; /* the source's text of the row, which stands for all fields; NULL: none */
+    uint64_t member_bytes; /* size of the image's tar member; 0: none */
+    const void *raw;       /* the row's text in the source, instead of all fields; NULL: none */
     size_t raw_bytes;
     char caption_member[SOURCE_MAX_NAMES_BYTES + 1]; /* of the JSON, comma-separated; empty: no
                                                       * caption in it */
@@ -191,10 +191,10 @@ void source_row_reject(struct source_row *r, enum source_reason reason, const ch
  * becomes the row's reason or json_problem. Returns OK or NOMEM. */
 enum status source_row_load(struct source_row *r, struct error *err);
 
-/* A place between two rows of a tar at a server, at which it can be opened again, and what is known
- * of the rows before it. */
+/* A position between two rows of a remote tar from which reading can continue, with the counts of
+ * the rows before it. */
 struct source_place {
-    uint64_t offset_bytes; /* where to continue; 0: there is no such place here */
+    uint64_t offset_bytes; /* where to continue; 0: not possible here */
     uint64_t rows, members;
     uint64_t joined;  /* texts of several lines, with SOURCE_LINES_AUTO */
     uint64_t content; /* source_content */
@@ -221,8 +221,8 @@ struct source_options {
                                  * instead of the .txt. NULL: the first usual name that is there */
     const char *image_column;   /* tsv, csv, json: one name of the image's path, likewise */
     const char *keep_columns;   /* tsv, csv, json, coco, karpathy: comma-separated names of columns
-                                 * (tsv, csv: or numbers) or members that become a sample's JSON, or
-                                 * "none"; NULL: all that are not used otherwise */
+                                   (tsv, csv: or numbers) or fields to keep in a sample's JSON, or
+                                   "none"; NULL: all that are not used otherwise */
     enum source_grouping grouping;      /* tsv, csv */
     enum source_name_split split_names; /* wds */
     enum source_lines lines;            /* wds, pairs, folders */
@@ -241,8 +241,8 @@ struct source_options {
 
 struct source;
 
-/* Detects the kind of a file by its first bytes, or of a folder by what is in it. "-" is
- * SOURCE_WDS. Returns OK, NOTFOUND, IO or CORRUPT (empty, or of no known kind). */
+/* Detects the kind of a file by its first bytes, or of a folder by its contents. "-" is SOURCE_WDS.
+ * Returns OK, NOTFOUND, IO or CORRUPT (empty, or an unknown kind). */
 enum status source_kind_of(enum source_kind *out, const char *path, struct error *err);
 
 /* Opens a source. Returns OK, NOTFOUND, IO, NOMEM, CORRUPT, LIMIT, or USAGE (an option that this
@@ -257,10 +257,10 @@ enum status source_open(struct source **out,
  * close. */
 enum status source_next(struct source *s, struct source_row *row, struct error *err);
 
-/* Skips `count` rows, usable or not, without their images; those in a plain tar are not read but
- * for their first bytes. *skipped is how many were skipped. Returns OK; END when fewer were left;
- * or what source_next returns. After anything but OK the source is only good for its counts and
- * close. */
+/* Skips `count` rows, usable or not, without their images; in a plain tar only the first bytes of
+ * images are read. *skipped is the number of skipped rows. Returns OK; END if fewer were left; or
+ * what source_next returns. After any result except OK only the counters and close may be
+ * called. */
 enum status source_skip(struct source *s, uint64_t count, uint64_t *skipped, struct error *err);
 
 uint64_t source_rows_read(const struct source *s); /* skipped ones included */
@@ -271,22 +271,22 @@ uint64_t source_rows_read(const struct source *s); /* skipped ones included */
  * is never 0. */
 uint64_t source_content(const struct source *s);
 
-/* The place after the last row that was read. */
+/* The position after the last row that was read. */
 struct source_place source_place(const struct source *s);
 
 /* Names of the classes, all known once the source is open; 0 where there are none. */
 size_t source_class_count(const struct source *s);
 const char *source_class_name(const struct source *s, size_t i); /* NULL beyond the last */
 
-/* Files and entries read so far that belong to no row, without folders. */
+/* Files and entries so far that do not belong to a row, not counting folders. */
 struct source_ignored source_ignored(const struct source *s);
 
-/* After END, a doubt about the source as a whole, such as a tar without an end mark. Empty: none.
+/* After END, a warning about the source as a whole, such as a tar without an end mark. Empty: none.
  */
 const char *source_note(const struct source *s);
 
-/* Which columns of a table, or members of the first JSON object, hold captions and paths, where
- * others could as well: one line. Empty: there is no choice. */
+/* The columns of a table, or fields of the first JSON object, chosen for captions and paths, if
+ * others were possible: one line. Empty: there was no choice. */
 const char *source_columns(const struct source *s);
 
 /* Progress: bytes of the file read so far, and its size; both 0 where that is not known. */

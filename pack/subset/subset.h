@@ -1,12 +1,12 @@
 /*
- * subset: some samples of a dataset as a dataset of their own, under the ids that they have. The
- * source stays as it is.
+ * subset: copies selected samples of a dataset to a new dataset, with their ids. The source stays
+ * unchanged.
  *
  *     ids --> plan: which shard each sample goes to --> shards --> dataset.json
  *
  * The new dataset has the sources, classes, options, tokenizer and id space of the old one, and its
- * generations, followed by one with the chosen samples alone: the state of a run on the old dataset
- * fits, by id, and the ids of the other samples are never used again.
+ * generations, followed by one with the selected samples only: per-sample state of a run on the old
+ * dataset stays valid, by id, and the ids of the other samples are never reused.
  *
  * Threading : one thread. The callbacks are called on it.
  * Ownership : the options are borrowed for the call.
@@ -39,9 +39,9 @@ struct pack_subset_options {
 
 void pack_subset_options_default(struct pack_subset_options *opt);
 
-/* Copies. dataset.json is written last; the same call resumes what ended before, and does nothing
- * after it is complete. Images keep their bytes; tars in place become shards. Returns OK; EXISTS
- * (the directory is not empty); NOTFOUND (an id that the source does not have); CORRUPT (a damaged
+/* Copies. dataset.json is written last; the same call resumes an interrupted copy, and does nothing
+ * after a complete one. Images keep their bytes; tars indexed in place become shards. Returns OK;
+ * EXISTS (the directory is not empty); NOTFOUND (the source has no such id); CORRUPT (a damaged
  * sample, named); USAGE (both directories are the same); INTERRUPTED, VERSION, LIMIT, IO or NOMEM.
  * `out` is filled on OK; after a failure `has_journal` says that it can be resumed. */
 enum status
