@@ -34,6 +34,13 @@ def run(root, system, script):
 
 def try_in(root, system, wheel):
     python = "python3.11" if system.startswith("jammy") else "python3"  # its own is 3.10
+    if python != "python3":
+        sources = root / "etc/apt/sources.list"
+        mirror = sources.read_text().split()[1] if sources.exists() else None
+        if mirror is None:
+            run(root, system, "true")  # makes it
+            mirror = sources.read_text().split()[1]
+        sources.write_text(f"deb {mirror} jammy main universe\ndeb {mirror} jammy-updates main universe\n")
     run(root, system, f"command -v {python} >/dev/null && {python} -m ensurepip --version >/dev/null 2>&1 || "
         f"(apt-get -q update && apt-get -q install -y --no-install-recommends {python}-venv) >/root/apt.log 2>&1 || (tail /root/apt.log >&2; exit 1)")
     folder = root / "try"

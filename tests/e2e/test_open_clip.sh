@@ -174,7 +174,7 @@ hugging() { # hugging CODE PATTERN SED: hf-siglip-there, with another configurat
 }
 hugging 69 'hidden_act of a tower is relu; only gelu' 's/"hidden_act": "gelu"/"hidden_act": "relu"/'
 hugging 69 "vision_config.layer_norm_eps is not this model's 1e-06" 's/"hidden_act"/"layer_norm_eps": 1e-5, "hidden_act"/'
-hugging 69 'vision_config.image_size is not a number from 1' 's/"image_size": 32/"image_size": [32, 32]/'
+hugging 69 'vision_config.image_size is not a number from 1' 's/"image_size": 32/"image_size": [32, 48]/'
 hugging 69 'embed_dim is 16, its image tower has 32' 's/"projection_size": 32/"projection_size": 16/'
 tensors edit hf-siglip-there/model.safetensors bad/model.safetensors --shape vision_model.head.attention.in_proj_weight=32,96
 cp hf-siglip-there/config.json bad/
@@ -239,6 +239,17 @@ config 69 'resize_mode is widest, not known here' 's/"shortest"/"widest"/'
 config 69 'interpolation is nearest, not known here' 's/"bicubic"/"nearest"/'
 config 69 'fill_color is 128; only 0' 's/"shortest"/"longest","fill_color":128/'
 config 69 'fill_color is .0,0,9.; only 0' 's/"shortest"/"longest","fill_color":[0,0,9]/'
+config 69 'image_size is .32,48.; expected an integer' 's/"image_size":32/"image_size":[32,48]/'
+for form in there 's/\("image_size"\|"patch_size"\):\([0-9]*\)/\1:[\2,\2]/g; s/"shortest"/"longest","fill_color":[0,0,0]/' \
+    hf 's/\("image_size"\|"patch_size"\): \([0-9]*\)/\1: [\2, \2]/g'; do # two equal numbers are one
+    case "$form" in there | hf) pair=$form && continue ;; esac
+    rm -rf pair pair-1 && cp -r $pair pair
+    sed -i "$form" pair/*config.json
+    grep -qE '"image_size": ?\[32, ?32\]' pair/*config.json || fail "$pair: $(cat pair/*config.json)"
+    export_to pair pair-1
+    tensors equal there/open_clip_model.safetensors pair-1/open_clip_model.safetensors
+    has pair-1/open_clip_config.json '"image_size":32,'
+done
 config 69 'vision_cfg.timm_model_name is' 's/"patch_size"/"timm_model_name":"convnext","patch_size"/'
 config 65 'visual.conv1.weight is' 's/"patch_size":8/"patch_size":4/'
 config 65 'no model_cfg' 's/model_cfg/other/'

@@ -139,7 +139,7 @@ static enum status read_resizing(enum open_clip_resize *out,
             *out = (enum open_clip_resize)(k + 1);
         }
     }
-    if (*out == OPEN_CLIP_RESIZE_LONGEST && fill != NULL &&
+    if (*out == OPEN_CLIP_RESIZE_LONGEST && fill != NULL && !is_near(fill, (float[3]){0}) &&
         !(json_value_double(fill, &level) && level == 0.0)) {
         char *text = json_value_text(fill);
         (void)error_set(err, STATUS_UNSUPPORTED,
@@ -254,8 +254,9 @@ static enum status read_hugging_face(struct foreign_model *m,
         const struct json_value *number = json_value_get(part, list[i].key);
         const double usual = siglip ? list[i].siglip : list[i].clip;
         const bool eps = i == EPS || i == T_EPS;
+        const bool side = i == PX || i == PATCH;
         n[i] = usual;
-        FAIL_IF(number != NULL && (!json_value_double(number, &n[i]) ||
+        FAIL_IF(number != NULL && (!(side ? open_clip_side : json_value_double)(number, &n[i]) ||
                                    !(eps ? fabs(n[i] - usual) < 1e-9 : n[i] >= 1)),
                 err, STATUS_UNSUPPORTED, "%s: %s%s%s is not %s %g", path,
                 list[i].part ? list[i].part : "", list[i].part ? "." : "", list[i].key,

@@ -90,6 +90,7 @@ struct field {
     const char *plain;  /* the value that changes nothing, as JSON; NULL: every value */
     double least, most; /* of a number that is read */
     const char *same;   /* another value that changes nothing */
+    bool square;        /* a number that may be given for both sides */
 };
 
 /* Also a number that is written in another way, such as 0.0. */
@@ -116,6 +117,13 @@ static const char *const nulls[] = {"ls_init_value", "block_type", NULL};
 static const char *const falses[] = {"final_ln_after_pool", "output_tokens", "qk_norm",
                                      "scaled_cosine_attn",  "scale_heads",   "scale_attn_inner",
                                      "scale_attn",          "scale_fc",      NULL};
+
+bool open_clip_side(const struct json_value *v, double *out) {
+    double other;
+    return json_value_double(v, out) ||
+           (json_value_count(v) == 2 && json_value_double(json_value_at(v, 0), out) &&
+            json_value_double(json_value_at(v, 1), &other) && *out == other);
+}
 
 static bool is_among(const char *const *names, const char *key) {
     while (*names != NULL && strcmp(*names, key) != 0) {
@@ -153,7 +161,8 @@ static enum status read_field(const struct field *fields,
         }
         const bool whole = f->least >= 1.0; /* a count; ratios may be smaller */
         if (flag ? f->most == 1.0
-                 : json_value_double(value, &number) && number >= f->least && number <= f->most &&
+                 : (f->square ? open_clip_side : json_value_double)(value, &number) &&
+                       number >= f->least && number <= f->most &&
                        (!whole || number == floor(number))) {
             *f->number = flag ? (strcmp(text, "true") == 0 ? 1.0 : 0.0) : number;
             return STATUS_OK;
@@ -202,6 +211,8 @@ struct numbers {
     { .name = name_ }
 #define NUMBER(name_, member_, least_, most_)                                                      \
     { .name = name_, .number = &n->member_, .least = least_, .most = most_ }
+#define SIDE(name_, member_, least_, most_)                                                        \
+    { .name = name_, .number = &n->member_, .least = least_, .most = most_, .square = true }
 #define PLAIN(name_, value_)                                                                       \
     { .name = name_, .plain = value_ }
 
@@ -283,8 +294,8 @@ static enum status read_numbers(const struct json_value *root,
         NUMBER("width", width, 1, 65536),
         NUMBER("head_width", head_width, 1, 65536),
         NUMBER("mlp_ratio", ratio, 0.001, 64),
-        NUMBER("patch_size", patch, 1, 1024),
-        NUMBER("image_size", px, 8, 1024),
+        SIDE("patch_size", patch, 1, 1024),
+        SIDE("image_size", px, 8, 1024),
         {.name = "patch_dropout", .number = &n->drop, .most = siglip || stages ? 0.0 : 0.999},
         PLAIN("attentional_pool", "false"),
         IGNORED("attn_pooler_queries"),

@@ -49,6 +49,9 @@ enum status open_clip_read(struct dual_encoder_options *out,
                            bool with_weights,
                            struct error *err);
 
+/* The side of images or patches: a number, or two equal ones. False: neither. */
+bool open_clip_side(const struct json_value *v, double *out);
+
 /* The members of the model_cfg of a model, into an open object: one model, one text. tokenizer: a
  * folder, and the id of its end token; NULL: CLIP's. */
 void open_clip_write(struct json_writer *w,
