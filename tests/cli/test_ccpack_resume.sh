@@ -104,7 +104,7 @@ diff -r bad-good bad || fail "after --max-bad, --resume gives other bytes"
 expect_message 65 "bad.tsv: row 20, key '[^']*': image-unreadable" \
     "$BIN/ccpack" $how --on-bad fail -o fails --images images bad.tsv
 has err.txt "the same command with --resume and --on-bad skip continues"
-expect_message 65 "no option continues it, --overwrite starts again" "$BIN/ccpack" $how --ids key -o id-twice other/a.tar a.tar
+expect_message 65 "it cannot be resumed; --overwrite starts over" "$BIN/ccpack" $how --ids key -o id-twice other/a.tar a.tar
 run $how --max-bad 2 --resume -o fails --images images bad.tsv
 diff -r bad-good fails || fail "after --on-bad fail, --resume gives other bytes"
 
@@ -121,7 +121,7 @@ expect_message 66 "no dataset to append to" "$BIN/ccpack" --append -o nowhere b.
 expect_message 64 "part of the dataset that this run would append to" \
     "$BIN/ccpack" --append -o grown grown/shard-000000.tar.zst
 head -c $(($(stat -c %s b.tar) / 2)) b.tar >half.tar
-expect_message 65 "the dataset in grown is as it was; when the source is repaired, the same command with --resume" \
+expect_message 65 "the dataset in grown is unchanged; when the source is repaired, the same command with --resume" \
     "$BIN/ccpack" --append $how -o grown half.tar
 "$BIN/ccdump" verify grown >/dev/null || fail "an append that failed leaves no valid dataset"
 cmp grown/dataset.json before/dataset.json || fail "an append that failed changed dataset.json"

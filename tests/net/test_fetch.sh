@@ -72,7 +72,7 @@ kill -INT $pid
 code=0
 wait $pid || code=$?
 [ "$code" = 130 ] || fail "exit code $code after Ctrl-C"
-has err.txt "valid dataset, but partial"
+has err.txt "valid, partial dataset"
 expect 0 "$BIN/ccdump" verify stopped
 expect 0 "$BIN/ccpack" fetch --json -o stopped --resume $fast slow.tsv
 [ "$(field out.txt samples)" = 300 ] && [ "$(field out.txt requests)" -le 240 ] || fail "$(cat out.txt)"

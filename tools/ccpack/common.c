@@ -134,7 +134,7 @@ enum status ccpack_end(struct ccpack_run *r,
 void ccpack_print_remains(const struct pack_summary *s, enum status status, const char *directory) {
     if (s->unchanged) {
         if (status == STATUS_INTERRUPTED) {
-            cli_print(stderr, "ccpack: nothing was packed; %s is as it was\n", directory);
+            cli_print(stderr, "ccpack: nothing was packed; %s is unchanged\n", directory);
         }
         return;
     }
@@ -144,23 +144,23 @@ void ccpack_print_remains(const struct pack_summary *s, enum status status, cons
         status == STATUS_CORRUPT && with[0] == '\0' ? "when the source is repaired, " : "",
         with[0] != '\0' ? " and " : "", with);
     if (s->resume_with && with[0] == '\0') {
-        how = "no option continues it";
+        how = "it cannot be resumed";
     }
     if (s->keeps_dataset) {
-        cli_print(stderr, "ccpack: the dataset in %s is as it was; %s\n", directory,
+        cli_print(stderr, "ccpack: the dataset in %s is unchanged; %s\n", directory,
                   s->has_journal ? how : "none of the new rows is kept");
     } else if (s->is_dataset) {
+        cli_print(stderr,
+                  "ccpack: %s is a valid, partial dataset: %s, %s; %s; --overwrite starts over\n",
+                  directory, cli_format_counted(s->rows, "row"),
+                  cli_format_counted(s->samples, "sample"), how);
+    } else if (s->has_journal) {
         cli_print(
             stderr,
-            "ccpack: %s is a valid dataset, but partial: %s, %s; %s, --overwrite starts again\n",
-            directory, cli_format_counted(s->rows, "row"), cli_format_counted(s->samples, "sample"),
-            how);
-    } else if (s->has_journal) {
-        cli_print(stderr,
-                  "ccpack: %s holds %s with %s, and no dataset.json: it is no dataset; %s, "
-                  "--overwrite starts again\n",
-                  directory, cli_format_counted(s->shards, "finished shard"),
-                  cli_format_counted(s->samples, "sample"), how);
+            "ccpack: %s holds %s with %s, and no dataset.json, so it is not a dataset yet; %s; "
+            "--overwrite starts over\n",
+            directory, cli_format_counted(s->shards, "finished shard"),
+            cli_format_counted(s->samples, "sample"), how);
     } else if (status == STATUS_INTERRUPTED) {
         cli_print(stderr, "ccpack: no sample was packed yet; %s holds no dataset\n", directory);
     }

@@ -1,6 +1,6 @@
 /*
- * comm: one process ("rank") among the W that train together: collectives over host memory, and how
- * all of them end when one is lost.
+ * comm: one process ("rank") among the W that train together: collectives over host memory, and an
+ * orderly end of all ranks when one is lost.
  *
  *   comm_open --> comm_watch (when RUN exists) --> collectives ... --> comm_close, or comm_fail
  *
@@ -17,7 +17,7 @@
  * thread watches the others (train/comm/watch.h). When one is gone, silent or stuck beyond the
  * timeout, that thread logs which (rank, host, pid, step, phase) and ends this process.
  *
- * Threading : one owner calls; messages are carried by a thread of the group's own.
+ * Threading : one owner calls; a separate thread of the group transfers the messages.
  * Ownership : buffers are borrowed until the call returns; those of comm_begin_sum until
  *             comm_finish.
  */
@@ -36,12 +36,12 @@ struct comm;
 enum { COMM_MAX_WORLD = 4096, COMM_HOST_BYTES = 64 };
 
 enum comm_ranks {
-    COMM_RANKS_AUTO, /* as many as a launcher's environment shows */
+    COMM_RANKS_AUTO, /* the number in a launcher's environment */
     COMM_RANKS_OFF   /* one rank; refused under a launcher of several */
 };
 
 enum comm_transport {
-    COMM_TRANSPORT_AUTO, /* that of the launcher: MPI's, or Gloo where it is none */
+    COMM_TRANSPORT_AUTO, /* the launcher's: MPI, or Gloo without one */
     COMM_TRANSPORT_MPI,  /* also for one rank */
     COMM_TRANSPORT_GLOO  /* needs a launcher that shows rank and number */
 };
@@ -49,8 +49,8 @@ enum comm_transport {
 struct comm_options {
     enum comm_ranks ranks;         /* COMM_RANKS_AUTO */
     enum comm_transport transport; /* COMM_TRANSPORT_AUTO */
-    const char *run;               /* a folder that all ranks see, where Gloo's meet; may be made.
-                                      NULL: none, and no Gloo */
+    const char *run; /* a folder shared by all ranks, where Gloo's ranks meet; created if missing.
+                        NULL: no Gloo */
     int64_t timeout_ms;         /* longest silence of another rank and wait for it, above 0; 60000.
                                    Ten times that for a wait for a rank that saves or
                                    evaluates, while it computes or its disk answers */
@@ -80,8 +80,8 @@ enum status comm_open(struct comm **out, const struct comm_options *opt, struct 
 /* A group of one, without a launcher's or MPI's part in it. Never fails but with NOMEM. */
 enum status comm_open_alone(struct comm **out, struct error *err);
 
-/* Before comm_close, after the last of this rank's work: waits for that of all others. Returns OK,
- * or IO where one is lost before its end: then comm_fail. */
+/* Before comm_close, after this rank's last work: waits until all others have finished theirs.
+ * Returns OK, or IO if one is lost before: then call comm_fail. */
 enum status comm_end(struct comm *c, struct error *err);
 
 /* Accepts NULL. After success on all ranks: waits for them. */
@@ -115,16 +115,16 @@ enum comm_phase {
 /* Publishes this rank's step and phase; costs nanoseconds. */
 void comm_at(struct comm *c, uint64_t step, enum comm_phase phase);
 
-/* From now on leaves a heartbeat in `run`/ranks/RANK.json once a second (format in
- * train/comm/heartbeat.h), and watches those of the others. `run` is a folder that all ranks see.
+/* From now on writes a heartbeat to `run`/ranks/RANK.json once per second (format in
+ * train/comm/heartbeat.h), and watches the others'. `run` is a folder shared by all ranks.
  * Collective. Returns OK, LIMIT or IO. */
 enum status comm_watch(struct comm *c, const char *run, struct error *err);
 
 /* ---- collectives ----
  * Return OK, INVALID, NOMEM or IO (MPI or Gloo reports an error of its own). */
 
-/* own_bytes of every rank, in the order of ranks, to all (world * own_bytes). `own` may be its own
- * place in `all`. */
+/* Gathers own_bytes of every rank, in rank order, to all (world * own_bytes). `own` may be this
+ * rank's part of `all`. */
 enum status
 comm_gather(struct comm *c, void *all, const void *own, size_t own_bytes, struct error *err);
 

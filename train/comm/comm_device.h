@@ -1,7 +1,7 @@
 /*
- * comm_device: collectives over tensors that lie in the memory of a device. On a device whose
- * memory is the host's they are those of comm; on a GPU those of NCCL (kernels/device_ranks.h),
- * in order with its kernels and without the host waiting.
+ * comm_device: collectives over tensors in device memory. On a device whose memory is the host's
+ * they are those of comm; on a GPU those of NCCL (kernels/device_ranks.h), in order with its
+ * kernels and without the host waiting.
  *
  * Threading : as the device and the comm.
  */
@@ -12,8 +12,8 @@
 #include "train/comm/comm.h"
 
 /* Before the device is opened by `name`: sets how->local_rank, so that each rank of this host opens
- * a GPU of its own with "cuda" and "auto". Returns OK, or UNSUPPORTED (a name that gives all of
- * them the same GPU). */
+ * a different GPU with "cuda" and "auto". Returns OK, or UNSUPPORTED (a name that gives all of them
+ * the same GPU). */
 enum status comm_device_choose(const struct comm *c,
                                const char *name,
                                struct device_options *how,

@@ -4,15 +4,10 @@
  *
  * The file is one line of JSON of at most HEARTBEAT_MAX_BYTES, with these members in this order:
  *
- *   "heartbeat"  version of the file, 1
- *   "rank"       in [0, world)
- *   "world"      ranks of the group
- *   "host"       name of the machine
- *   "pid"        its process there
- *   "start"      field 22 of its /proc/PID/stat
- *   "beat"       how often it was written
- *   "step"       the step that it computes, from 0
- *   "phase"      "open", "load", "forward", "loss", "backward", "optimizer", "save", "evaluate",
+ *   "heartbeat" version of the file, 1 "rank" in [0, world) "world" ranks of the group "host" name
+ *   of the machine "pid" its process there "start" field 22 of its /proc/PID/stat "beat" number of
+ *   times it was written "step" the step that it computes, from 0 "phase" "open", "load",
+ *   "forward", "loss", "backward", "optimizer", "save", "evaluate",
  *                "end"
  *   "wait_ms"    time that it has waited for others; 0: it does not wait
  *   "still_ms"   time for which it neither waited nor computed, and no read or write returned
@@ -20,8 +15,8 @@
  *   "lost"       with "lost-peer": the rank; else -1
  *   "reason"     why it failed, or how a rank was lost
  *
- * Numbers are at most 2^63 - 1. Nothing resumes from it. A file that is not of this form is as good
- * as none.
+ * Numbers are at most 2^63 - 1. Nothing resumes from it. A file that violates this format is
+ * treated as missing.
  *
  * Threading : functions on the caller's storage. One thread at a time writes the file of a rank.
  * Untrusted : the file's bytes.
@@ -70,8 +65,8 @@ bool heartbeat_parse(struct heartbeat *out, const void *text, size_t size_bytes)
 enum status
 heartbeat_path(char out[PATH_MAX_BYTES], const char *folder, int32_t rank, struct error *err);
 
-/* Replaces the file at once: readers see the old line or the new one. Where that fails, as on a
- * full disk, the new line overwrites the old one in its place. Allocates nothing. Returns OK or IO.
+/* Replaces the file atomically: readers see the old line or the new one. If that fails, as on a
+ * full disk, the new line overwrites the old one in the file. Allocates nothing. Returns OK or IO.
  */
 enum status heartbeat_write(const char *path, const struct heartbeat *h, struct error *err);
 

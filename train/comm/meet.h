@@ -1,6 +1,6 @@
 /*
- * meet: processes that know only their rank and how many they are find each other, in a folder that
- * all of them see.
+ * meet: processes that know only their rank and world size find each other, in a folder that they
+ * share.
  *
  *   RUN/ranks/join              rank 0: its process, the launch, and the name of a new folder
  *   RUN/ranks/meet-XXXXXXXX/R   rank R has read it, and is this process

@@ -2,8 +2,8 @@
  * classify: classes by embeddings: nearest class vector (zero-shot, mean classifier,
  * linear probe), nearest neighbours. Queries, vectors and banks are rows in host memory.
  *
- * A query's rank is the number of wrong classes whose score is at least that of the right one: a
- * tie counts as lost, except among votes of neighbours.
+ * A query's rank is the number of incorrect classes whose score is at least the correct one's: a
+ * tie counts as a miss, except among votes of neighbours.
  *
  * Threading : as the device.
  * Ownership : struct classify_result owns its arrays until classify_result_fini.
@@ -64,8 +64,8 @@ struct neighbour_rule {
     double temperature; /* a vote weighs exp(score / temperature); 0: all weigh the same */
 };
 
-/* out[i] by rules[i]; all rules share one pass over the products of queries and bank. Of equal
- * scores the first row counts, of equal votes the lower class, but a class without votes never.
+/* out[i] by rules[i]; all rules share one pass over the products of queries and bank. Among equal
+ * scores the first row counts, among equal votes the lower class, but never a class without votes.
  * Returns as above; USAGE also for an empty bank; NOMEM. After a failure no result is left to free.
  */
 enum status classify_by_neighbours(struct classify_result *out,
@@ -100,7 +100,7 @@ enum status classify_by_few(struct classify_result *mean,
                             uint64_t seed,
                             struct error *err);
 
-/* Rows scaled to length 1 in place; rows of zeros stay. */
+/* L2-normalises rows in place; rows of zeros stay. */
 void classify_normalize(float *rows, int64_t count, int64_t dim);
 
 /* Members of the open object: top1, top5, avg2.. (where they are numbers), per_class, images,

@@ -1,5 +1,5 @@
 /*
- * embed: a whole dataset through a model: what every evaluation starts from.
+ * embed: encodes a whole dataset with a model, the first step of every evaluation.
  *
  * Threading : as the model's device.
  * Ownership : struct embeddings owns its arrays until embeddings_fini.
@@ -41,7 +41,7 @@ struct embed_options {
     bool clean_captions;
     uint32_t threads; /* decode threads; 0: one per CPU */
     const struct log_sink *log;
-    bool (*should_stop)(void *cookie); /* asked between batches; may be NULL */
+    bool (*should_stop)(void *cookie); /* called between batches; may be NULL */
     /* At the beginning and after each batch, of images, then of captions. `what`: "images" or
      * "captions"; done: those up to the batch's end in the order of ids, of the dataset's `total`.
      * May be NULL. */

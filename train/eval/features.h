@@ -71,8 +71,8 @@ struct features_result {
     int32_t class_count;
 };
 
-/* Both sets through the model, then neighbours and, where `probe`, probe_train's defaults. Returns
- * as the functions above. */
+/* Encodes both sets, then classifies by neighbours and, if `probe`, with probe_train's defaults.
+ * Returns as the functions above. */
 enum status features_evaluate(struct features_result *out,
                               const struct embed_model *model,
                               struct device *dev,

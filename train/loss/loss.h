@@ -3,14 +3,14 @@
  * value, gradient with respect to the similarity matrix, and per-sample state.
  *
  * S_ij = <image i, text j> of L2-normalised embeddings, rows images, columns texts. "Row side":
- * image i is the anchor and texts are its contrasts; "column side": text j is the anchor. Delta is
- * S_ij minus the anchor's own pair. With two views of B images every one of the 2B is an anchor,
- * its own pair is the other view, its contrasts the 2B - 2 views of other images. All sums of
- * exponentials are taken in log space in double, so tau = 0.005 neither overflows nor mutes easy
- * samples; state is stored in f32.
+ * image i is the anchor, its positive is text i, and texts are its candidates ("contrasts");
+ * "column side": text j is the anchor. Delta is S_ij minus the positive's. With two views of B
+ * images each of the 2B is an anchor, its positive is the other view, its candidates the 2B - 2
+ * views of other images. Sums of exponentials are in log space in double, so tau = 0.005 neither
+ * overflows nor mutes easy samples; state is stored in f32.
  *
  * Threading : single-owner.
- * Ownership : a loss owns its scratch and the columns it added to the sample state it borrows.
+ * Ownership : a loss owns its workspace and the columns it added to the sample state it borrows.
  */
 #ifndef TRAIN_LOSS_LOSS_H
 #define TRAIN_LOSS_LOSS_H
@@ -22,7 +22,7 @@
 #include "formats/base/status.h"
 #include "train/state/sample_state.h"
 
-/* Samples of a batch; of one whose similarities are one matrix. */
+/* Maximum batch size; with the whole similarity matrix; positives. */
 enum { LOSS_MAX_BATCH = 1 << 20, LOSS_MAX_WHOLE = 32768, LOSS_MAX_POSITIVES = 8 };
 
 /* How the temperature tau is chosen. */
@@ -45,14 +45,14 @@ enum loss_zeta_gradient {
     LOSS_ZETA_UNBIASED, /* unbiased given that the sample is in the batch */
 };
 
-/* What nuclr's xi follows; see nuclr.c. */
+/* How nuclr updates xi; see nuclr.c. */
 enum loss_xi {
     LOSS_XI_SIGNED, /* the largest zeta so far: the sign of the published code */
     LOSS_XI_NORM,   /* the largest |zeta| so far: ICLR's Algorithm 1, line 7 */
     LOSS_XI_ALL, /* the largest zeta that samples have now: the workshop's Algorithm 1, step 10 */
 };
 
-/* What emc2 does with a chain that stands on a sample outside the batch; see emc2.c. */
+/* How emc2 treats a chain whose state is an off-batch sample; see emc2.c. */
 enum loss_emc2_carry {
     LOSS_EMC2_VIEW,   /* it is re-encoded as that view of it: Algorithm 1 */
     LOSS_EMC2_ENCODE, /* it is re-encoded un-augmented */
@@ -111,7 +111,7 @@ struct loss_options {
     /* The first epochs of a run whose weights are frozen until its state has recovered: gamma is
      * 1 / (epoch + 1), which makes u the mean of all visits, and temperatures stay. On the host. */
     uint64_t recover_epochs;
-    /* Of Adam, by which temperatures and siglip's bias are learned: the model's; 0.9, 0.999, 1e-8
+    /* Adam for temperatures and siglip's bias, as the model's; default 0.9, 0.999, 1e-8
      */
     double beta1, beta2, eps;
 };
@@ -119,8 +119,8 @@ struct loss_options {
 /* Defaults of the table, for loss nuclr. */
 void loss_options_default(struct loss_options *opt);
 
-/* Replaces LOSS_AUTO. zeta_lr: 1 by visits, or with the published code its 5e-6; the ratio: 1 by
- * visits, else 0.1, that of the published code. */
+/* Replaces LOSS_AUTO. zeta_lr: 1 by visits, or the published code's 5e-6; the ratio: 1 by visits,
+ * else the published code's 0.1. */
 void loss_resolve_auto(struct loss_options *opt);
 
 struct loss_input {
@@ -133,19 +133,19 @@ struct loss_input {
      * whose ids differ (one was replaced) are ignored; of a repeated id only the first occurrence
      * counts. */
     const uint64_t *sample_ids;
-    /* (B) entries of the rows' captions in the state of captions (loss_create_by_caption), distinct
-     * where the ids are; read where there is one. */
+    /* (B) entries of the rows' captions in the caption state (loss_create_by_caption), distinct if
+     * the ids are; read if there is such a state. */
     const uint64_t *caption_ids;
-    /* A further sample for each anchor, of a loss that asks for them: (2, B), images then texts, or
-     * first views then second ones. carried_ids: as loss_carried or feature_cache_draw left them,
-     * or SAMPLE_STATE_NO_ID where the caller has no such sample. carried_similarity: that of the
-     * anchor with its sample. */
+    /* Off-batch samples, one per anchor, for losses that need them: (2, B), images then texts, or
+     * first views then second views. carried_ids: from loss_carried or feature_cache_draw, or
+     * SAMPLE_STATE_NO_ID if the caller has no such sample. carried_similarity: the anchor's with
+     * its sample. */
     const uint64_t *carried_ids;
     const float *carried_similarity;
-    /* (B) finite, >= 0: what an anchor's terms of value, objective and gradient are multiplied by;
-     * of siglip half of each pair's term belongs to its image and half to its text. They are used
-     * as they are: a mean of 1 keeps the size of steps. u, zeta, xi and individual temperatures are
-     * those without weights. NULL: all 1; required where not loss_takes_weights. */
+    /* (B) finite, >= 0: factors of each anchor's terms in value, objective and gradient; in siglip
+     * half of each pair's term belongs to its image and half to its text. They are not normalised:
+     * a mean of 1 keeps the size of steps. u, zeta, xi and individual temperatures ignore them.
+     * NULL: all 1; must be NULL unless loss_takes_weights. */
     const float *weights;
     int64_t batch_count;  /* B, a multiple of m, in [2, the maximum given at creation] */
     uint64_t step, epoch; /* from 0 */
@@ -155,10 +155,10 @@ struct loss_input {
     double zeta_lr_text, zeta_lr_image;
 };
 
-/* The state of the batch's distinct samples after a step, as means over them: by side, images
- * first. NaN if the loss keeps no such number. */
+/* Means over the batch's distinct samples of their state after a step, per side, images first. NaN
+ * if the loss has no such state. */
 struct loss_batch_state {
-    double log_u[2]; /* log of the running means */
+    double log_u[2]; /* log of the moving averages u */
     double zeta[2];
 };
 
@@ -175,10 +175,10 @@ struct loss_output {
     float *carried_gradient; /* (2, B) dL/d(carried_similarity), written if there are carried_ids */
     double value;     /* what `gradient` is the gradient of. Where loss_row.surrogate is set, its
                          weights are constants: normally slightly negative, no test of convergence */
-    double objective; /* an estimate of the loss over the whole dataset, from the running sums:
+    double objective; /* an estimate of the loss over the whole dataset, from the moving averages:
                          sogclr GCL and nuclr NUCLR of train/eval/objective.h, isogclr and fastclip
-                         as in their files; for losses without running sums the value itself, for
-                         emc2 and negcache that of the batch */
+                         as in their files; without moving averages the value itself, for emc2 and
+                         negcache the batch's loss */
     double tau;       /* temperature in this step; individual: the mean over the batch */
     struct loss_batch_state batch;
 };
@@ -198,9 +198,9 @@ enum status loss_create(struct loss **out,
                         uint64_t samples_count,
                         int64_t max_batch_count,
                         struct error *err);
-/* The same with the columns of texts, and visits of theirs ("text.visits"), in a state of their own
- * with an entry for each caption: for images with several captions, one of which is drawn each
- * time. captions: borrowed likewise, of the same ranks; NULL: loss_create. Not NULL only where
+/* The same with the columns of texts, and their visits ("text.visits"), in a separate state with
+ * one entry per caption: for images with several captions, one of which is sampled each time.
+ * captions: borrowed likewise, of the same ranks; NULL: loss_create. Must be NULL unless
  * loss_keeps_texts. */
 enum status loss_create_by_caption(struct loss **out,
                                    const struct loss_options *opt,
@@ -215,28 +215,28 @@ void loss_destroy(struct loss *l); /* accepts NULL */
  * two views, several positives (each pair has its own), or chains of samples (emc2). */
 bool loss_keeps_texts(const struct loss_options *opt);
 
-/* Value, gradient, and the state of the batch's samples and the learned scalars updated. Where the
- * state is divided among ranks: collective, with the same input on all of them, and the same
- * output. Returns OK, INVALID, CORRUPT when similarities are not finite (the state is then
- * untouched), or what comm returns. INVALID also where a loss that carries gets no carried_ids, and
- * needs a sample. */
+/* Computes value and gradient, and updates the state of the batch's samples and the learned
+ * scalars. If the state is divided among ranks: collective, with the same input on all of them, and
+ * the same output. Returns OK, INVALID, CORRUPT if similarities are not finite (the state is then
+ * unchanged), or what comm returns. INVALID also if a loss needs an off-batch sample and gets no
+ * carried_ids. */
 enum status
 loss_step(struct loss *l, const struct loss_input *in, struct loss_output *out, struct error *err);
 
 /* Rows of a batch that are one sample: m where the loss with these options has several positives; 1
  * otherwise. */
 uint32_t loss_positives(const struct loss_options *opt);
-/* Whether the loss ever asks for further samples (emc2, unless it skips them; negcache). */
+/* Whether the loss ever needs off-batch samples (emc2, unless it skips them; negcache). */
 bool loss_carries(const struct loss *l);
 
 /* Fraction of samples re-encoded per step, in (0, 1], for losses with a feature cache
  * (feature_cache.h); else 0. */
 double loss_cache_refresh(const struct loss *l);
 
-/* Of other losses that carry: the samples that the step with these (batch_count) ids needs, as in
- * loss_input.carried_ids; SAMPLE_STATE_NO_ID where it needs none. views (may be NULL), as `out`:
- * which view each of them was, 2 epoch + view (of pairs 0); with LOSS_EMC2_VIEW it is to be this
- * one. Collective as loss_step. Returns OK, INVALID or what comm returns. */
+/* Other losses with off-batch samples: the samples that the step with these (batch_count) ids
+ * needs, as in loss_input.carried_ids; SAMPLE_STATE_NO_ID: none. views (may be NULL), as `out`:
+ * which view each of them was, 2 epoch + view (pairs: 0); LOSS_EMC2_VIEW requires this one.
+ * Collective as loss_step. Returns OK, INVALID or what comm returns. */
 enum status loss_carried(struct loss *l,
                          uint64_t *out,
                          uint64_t *views,
@@ -244,12 +244,12 @@ enum status loss_carried(struct loss *l,
                          int64_t batch_count,
                          struct error *err);
 
-/* Whether the value is a sum over anchors, which weights can multiply: not of cyclip, whose terms
- * of consistency compare pairs, nor of the published code. */
+/* Whether the value is a sum over anchors, which can be weighted: not cyclip, whose consistency
+ * terms compare pairs, nor the published code. */
 bool loss_takes_weights(const struct loss *l);
 
-/* Whether similarities can be those in excess of a reference model's, S - R: the loss keeps a
- * running sum u of exp((Delta - Delta of R) / tau), as DRRho-CLIP has it (Wei, ICML 2025). Not of
+/* Whether similarities may be differences to a reference model's, S - R: the loss then keeps a
+ * moving average u of exp((Delta - Delta of R) / tau), as DRRho-CLIP (Wei, ICML 2025). Not
  * glofnd. */
 bool loss_takes_reference(const struct loss *l);
 
@@ -267,11 +267,11 @@ double distill_add(const struct distill *d, const struct loss_input *in, struct 
 /* Whether loss_input.image_similarity and text_similarity are needed (cyclip). */
 bool loss_uses_self(const struct loss *l);
 
-/* The temperature that the next step begins with; of individual ones that of unvisited samples. */
+/* The temperature at the start of the next step; if individual, that of unvisited samples. */
 double loss_temperature_now(const struct loss *l);
 
-/* Whether loss_output.objective estimates a loss over the whole dataset: the row keeps running
- * sums. Otherwise it is that of the batch. */
+/* Whether loss_output.objective estimates a loss over the whole dataset, from moving averages.
+ * Otherwise it is the batch's loss. */
 bool loss_estimates_global(const struct loss *l);
 
 /* State that is not per sample (xi of nuclr, learned temperatures and their moments), to save and

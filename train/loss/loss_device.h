@@ -1,7 +1,7 @@
 /*
  * loss_device: a loss whose steps run on a device that has losses (kernels/device_loss.h): the
  * matrices, the scalars and the report lie there, the state's columns where sample_state_place puts
- * them. Numbers are those of loss_step but for the last bits of sums.
+ * them. Results equal those of loss_step up to rounding.
  *
  * Threading : as the device.
  * Ownership : the loss, its state and the device are borrowed for the life and outlive it. Between

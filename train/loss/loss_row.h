@@ -69,11 +69,11 @@ struct loss_option_row {
     size_t offset;   /* of its field in struct loss_options */
     double min, max; /* of numbers */
     double value;    /* default, or of a choice its index */
-    double common;   /* above 0: 0 stands for the loss's own value, or for this where it has none */
+    double common;   /* above 0: 0 means the loss's own value, or this if it has none */
     bool automatic;  /* LOSS_AUTO, on the command line "auto", is a value too, and the default */
     const char *const *choices; /* names, NULL at the end */
-    const char *help;           /* what it does; losses that read it, range and default are added */
-    const char *alias;          /* a former name, which is accepted; NULL: none */
+    const char *help;  /* its meaning; the losses that read it, range and default are appended */
+    const char *alias; /* a former name, which is accepted; NULL: none */
 };
 
 extern const struct loss_option_row loss_option_rows[LOSS_OPTION_COUNT];
@@ -174,7 +174,7 @@ struct loss_row {
     enum device_loss_kind device; /* DEVICE_LOSS_NONE: the host alone computes it */
 };
 
-/* All rows, NULL at the end. Rows of a name stand together, that of pairs first. */
+/* All rows, NULL at the end. Rows of a name are adjacent, pairs first. */
 const struct loss_row *const *loss_rows(void);
 
 /* The row of a name, views and parity. Returns OK or USAGE. */

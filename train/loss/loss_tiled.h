@@ -2,7 +2,7 @@
  * loss_tiled: a step of a loss of pairs from embeddings to their gradients, by tiles of the
  * similarities: numbers are those of loss_step and the products around it but for the last bits, in
  * memory that grows with B instead of B^2. It multiplies four times where the whole matrix takes
- * three. Ranks divide the work, and have the bits of one.
+ * three. Ranks divide the work; results are bit-identical to one rank's.
  *
  * Threading : as the device.
  * Ownership : loss and device are borrowed for the life.
@@ -36,7 +36,7 @@ enum status loss_tiled_create(struct loss_tiled **out,
                               struct error *err);
 void loss_tiled_destroy(struct loss_tiled *t); /* accepts NULL */
 
-/* What create allocates. */
+/* Bytes that create allocates. */
 size_t loss_tiled_bytes(int64_t batch_count, int64_t tile);
 
 /* As loss_step, of the embeddings x of images and texts, (B, E) F32, instead of similarities, which

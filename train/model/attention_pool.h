@@ -1,6 +1,6 @@
 /*
- * attention_pool: the end of CLIP's residual networks: the mean of an image's rows attends to
- * itself and to them.
+ * attention_pool: the pooling of CLIP's residual networks: the mean of an image's rows attends to
+ * itself and to the rows.
  *
  *   x (N, P, P, C) -> [mean, rows] + positions -> attention -> the mean's row (N, C)
  *

@@ -77,8 +77,8 @@ void blocks_destroy(struct blocks *b); /* accepts NULL */
  * whole block again. The same numbers come of all three. */
 enum blocks_keep { BLOCKS_KEEP_ALL, BLOCKS_KEEP_PRODUCTS, BLOCKS_KEEP_SUMS };
 
-/* What models choose: recompute: SUMS; else in host memory PRODUCTS, on a GPU, where passes over
- * memory cost more of a step, ALL. */
+/* The default of models: with recompute SUMS; else PRODUCTS in host memory, and ALL on a GPU, where
+ * memory passes cost more of a step. */
 static inline enum blocks_keep blocks_keep_of(bool recompute, bool host_memory) {
     return recompute ? BLOCKS_KEEP_SUMS : host_memory ? BLOCKS_KEEP_PRODUCTS : BLOCKS_KEEP_ALL;
 }
@@ -134,7 +134,7 @@ enum status blocks_backward(struct blocks *b,
 /* Memory of the backward pass that a caller may make dout in: (M, D). */
 struct tensor blocks_gradient(const struct blocks *b, int64_t rows);
 
-/* LN(in), in place of what b keeps of it: also for norms outside the stack. */
+/* LN(in), instead of what b keeps of it: also for norms outside the stack. */
 struct norm {
     int32_t gamma, beta;
     struct tensor sum;        /* (R, D) what goes in, kept */

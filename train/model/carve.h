@@ -19,7 +19,7 @@ struct carve {
     size_t used_bytes;
 };
 
-/* Gives `t` its place; its dtype and shape decide the size. */
+/* Places `t`, whose size follows from its dtype and shape. */
 static inline struct tensor carve_take(struct carve *c, struct tensor t) {
     t.data = c->base != NULL ? c->base + c->used_bytes : NULL;
     size_t size = tensor_size_bytes(&t);

@@ -58,8 +58,8 @@ enum { DUAL_ENCODER_MAX_SLOTS = 2 };
 
 struct dual_encoder_options {
     struct resnet_options image; /* max_batch and training are taken from below */
-    struct vit_options vit; /* with layers > 0 the image tower, in place of a resnet: of `image` the
-                               fields image_px and norm are read */
+    struct vit_options vit; /* with layers > 0 the image tower, instead of a resnet: of `image` only
+                               image_px and norm are read */
     struct transformer_options text; /* max_batch and training are taken from below */
     int32_t embed_dim;               /* E, 256 */
     int32_t max_batch;               /* N at most, 1 */
@@ -68,8 +68,8 @@ struct dual_encoder_options {
     bool training;       /* gradients, moments and a backward pass; default true */
     enum dtype dtype;    /* of activations: F32; F64 or BF16 where the device has it. Embeddings,
                             values and gradients of a BF16 model are f32 */
-    bool padded;       /* captions as the batch has them, padded to the longest; false: packed. The
-                          same numbers, for more work */
+    bool padded; /* captions as in the batch, padded to the longest; false: packed. Same results,
+                    for more work */
     struct comm *comm; /* the ranks that share a batch, each with as many micro-batches: training
                           forwards are collective, and the running statistics of all ranks move by
                           the micro-batches of all, in the order of the batch; NULL: this one */

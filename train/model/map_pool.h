@@ -1,5 +1,5 @@
 /*
- * map_pool: the end of SigLIP's image tower: a learned query attends to an image's rows.
+ * map_pool: the pooling of SigLIP's image tower: a learned query attends to an image's rows.
  *
  *   x (N, P, D) -> y = proj(attention(q(latent), kv(x)));  out = y + fc2(act(fc1(norm(y)))) (N, D)
  *

@@ -94,7 +94,7 @@ enum param_slot {
 
 struct params_bytes {
     size_t value_bytes;
-    size_t buffer_bytes; /* of value_bytes those of buffers */
+    size_t buffer_bytes; /* part of value_bytes that is buffers */
     size_t grad_bytes;
     size_t moments_bytes; /* m and v together */
     size_t average_bytes;

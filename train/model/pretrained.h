@@ -56,8 +56,8 @@ enum status pretrained_load_model(struct params *p,
                                   const char *path,
                                   struct error *err);
 
-/* A number such as logit_scale, () or (1); NaN: there is none. Returns OK, IO, MISMATCH (another
- * type or shape) or CORRUPT (not in -100 to 100). */
+/* Reads a scalar such as logit_scale, () or (1); NaN if there is none. Returns OK, IO, MISMATCH
+ * (another type or shape) or CORRUPT (not in -100 to 100). */
 enum status pretrained_read(double *out,
                             const struct safetensors *file,
                             const char *name,

@@ -44,7 +44,7 @@ enum resnet_stem {
 enum resnet_norm {
     RESNET_NORM_BATCH,
     RESNET_NORM_GROUP, /* of 32 groups, or as many as divide 32 and the channels (24: 8) */
-    RESNET_NORM_NONE,  /* nothing takes its place: EMC2's --disable_batchnorm */
+    RESNET_NORM_NONE,  /* no normalisation: EMC2's --disable_batchnorm */
     RESNET_NORM_COUNT
 };
 
@@ -66,7 +66,7 @@ struct resnet_options {
     int32_t width;     /* channels of the first stage, a multiple of 8 (64) */
     enum resnet_stem stem;
     enum resnet_norm norm_layers; /* BATCH; others on devices that have conv_gn */
-    enum image_norm_kind norm;    /* what the bytes of the input are brought to; CLIP */
+    enum image_norm_kind norm;    /* input normalisation; default CLIP */
     int32_t image_px;             /* S, side of the input, >= 8 */
     int32_t max_batch;            /* N at most */
     bool training;                /* false: no backward, buffers are reused from block to block */

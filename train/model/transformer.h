@@ -103,7 +103,7 @@ struct transformer_batch {
     uint64_t seed;
 };
 
-/* training: dropout is active; needs options.training. *features (N, D) is a view until the next
+/* training: dropout is active; requires options.training. *features (N, D) is a view until the next
  * forward. Returns OK or what the device returns. */
 enum status transformer_forward(struct transformer *t,
                                 struct tensor *features,

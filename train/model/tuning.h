@@ -1,5 +1,5 @@
 /*
- * tuning: which parameters of a dual encoder train, and at which rates, by tower and depth.
+ * tuning: which parameters of a dual encoder are trained, and at which rates, by tower and depth.
  *
  * A tower's parameters are groups, in the order of open_clip's lock(): what comes before the
  * blocks; each block but the last; the last one with the norm after it; the projection. Blocks of a
@@ -29,7 +29,7 @@ enum status tuning_apply(struct params *p,
                          const struct tuning *t,
                          struct error *err);
 
-/* Whether a tower is locked but for its projection, or wholly: then its backward pass is never run.
+/* Whether a tower is locked, with or without its projection: then its backward pass never runs.
  */
 static inline bool tuning_is_frozen(const struct tuning *t, enum tuning_side side) {
     return t->lock[side] == 1 || t->lock[side] == 2;

@@ -37,7 +37,7 @@ struct view_encoder_options {
                                     image_px, norm, norm_layers and bn_group (of the head) are read */
     int32_t hidden_dim;          /* H, [1, 65536] */
     int32_t embed_dim;           /* E, [1, 65536] */
-    bool raw;                    /* X is the head's output as it is, not of length 1; not BF16 */
+    bool raw;                    /* X is the head's output, not L2-normalised; not with BF16 */
     int32_t max_batch;           /* images of one call at most: 2N for training */
     int32_t micro_batch;         /* images whose two views the tower holds at a time, [0, N];
                                     0: all of max_batch */

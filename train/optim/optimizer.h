@@ -1,6 +1,6 @@
 /*
- * optimizer: AdamW, Adam, SGD with momentum, or LARS over a parameter table, with decay for the
- * tensors that take it and an optional clip of the global gradient norm.
+ * optimizer: AdamW, Adam, SGD with momentum, or LARS over a parameter table, with weight decay for
+ * some tensors and optional clipping of the global gradient norm.
  *
  * Threading : as the device.
  * Ownership : values, gradients and moments belong to the table; the step count is the caller's.

@@ -34,8 +34,8 @@ double schedule_zeta_lr(double peak_lr, uint64_t frozen_steps, uint64_t total_st
  * max(1 / (visit + 2), 0.1), see train/loss/nuclr.c. */
 double schedule_zeta_visit_rate(double lr, uint64_t visit);
 
-/* gamma of the running sums as FastCLIP has it (Wei et al., 2024): 1 in epoch 0, then last +
- * (1 - last)(1 + cos(pi epoch / decay_epochs))/2, and `last` from epoch decay_epochs on. */
+/* gamma of the moving averages, as in FastCLIP (Wei et al., 2024): 1 in epoch 0, then last + (1 -
+ * last)(1 + cos(pi epoch / decay_epochs))/2, and `last` from epoch decay_epochs on. */
 double schedule_gamma(double last, uint64_t decay_epochs, uint64_t epoch);
 
 /* The learning rate of NUCLR's published code: in epoch 0 a staircase from 1e-5 to the peak, a step
