@@ -75,7 +75,7 @@ import statistics
 import sys
 
 rows = {}
-for line in open(sys.argv[1]):
+for line in filter(lambda line: line.startswith("{"), open(sys.argv[1])):  # webshart reports progress there, too
     r = json.loads(line)
     rows.setdefault(r["peer"], []).append(r)
 ours = statistics.median(r["images_per_s"] for r in rows["ccstream"])
