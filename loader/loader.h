@@ -5,14 +5,15 @@
  * Order     : with n samples, global batch t of an epoch is the positions [tB, (t+1)B) of the
  *             epoch's order, and rank r of W delivers [rb/W, (r+1)b/W) of its b positions (b = B,
  *             except in a last batch that is kept). See enum loader_order. Crops, flips and
- *             captions are drawn by (seed, epoch, sample id).
- * Mixing    : an epoch of several datasets has n = the sum of their live samples; dataset d gives
- *             round(n * weight_d / sum of weights) of them (largest remainders first), spread at
- *             random over the whole epoch. It delivers all of its samples once before any of them
- *             again, in a new order each time, across epochs of the mix: over a run, the uses of
- *             two samples of one dataset differ by at most one. Without weights, or with weights
- *             equal to its share of the samples, every sample is delivered once an epoch. A dataset
- *             whose weight is above that share repeats samples in an epoch, possibly in a batch.
+ *             captions depend only on (seed, epoch, sample id).
+ * Mixing    : an epoch of several datasets has n = the sum of their live samples; dataset d
+ *             contributes round(n * weight_d / sum of weights) of them (largest remainders first),
+ *             spread at random over the whole epoch. It delivers all of its samples once before any
+ *             of them again, in a new order each time, across epochs of the mix: over a run, the
+ *             uses of two samples of one dataset differ by at most one. Without weights, or with
+ *             weights equal to its share of the samples, every sample is delivered once per epoch.
+ *             A dataset whose weight is above that fraction repeats samples in an epoch, possibly
+ *             in a batch.
  * Ids       : sample ids of dataset d are its own plus the sum of the id spaces before it in the
  *             list; text ids likewise. So the order of the list is part of a run, and so is the
  *             size of every dataset except the last.
@@ -99,10 +100,11 @@ enum loader_order {
     LOADER_ORDER_BLOCK,
     /* block_count consecutive rows are different samples of one class. In every epoch the samples
      * of each class are permuted and divided into whole blocks, and the blocks of all classes are
-     * permuted; what is left of a class, fewer than block_count samples, does not take part in that
-     * epoch. One dataset, every sample with a label, no class of fewer than block_count samples.
-     * Requires one positive, a multiple of block_count as batch_count, and max_corrupt_count 0: a
-     * damaged sample would be replaced by one of another class. 24 bytes a sample. */
+     * permuted; the rest of a class, fewer than block_count samples, is omitted from that epoch.
+     * Requires one dataset, a label for every sample, and no class of fewer than block_count
+     * samples. Also requires positives 1, a batch_count that is a multiple of block_count, and
+     * max_corrupt_count 0, because a damaged sample would be replaced by one of another class.
+     * Takes 24 bytes per sample. */
     LOADER_ORDER_CLASSES,
 };
 
@@ -182,9 +184,10 @@ struct loader_hooks {
     /* Writes an image as batches have it instead of its (S, S, 3) bytes: S * S * pixel_bytes. */
     void (*pixels)(void *cookie, void *out, const uint8_t *rgb);
     uint32_t pixel_bytes;
-    /* Gets the stored image of row `row` of the batch in slot `slot`, which is read for it without
-     * views too, if `wants_image`; otherwise NULL. The caption is as stored, `text` NULL: none.
-     * Both are borrowed for the call. Returns OK, or what ends the run. */
+    /* Receives row `row` of the batch in slot `slot`: its stored image if `wants_image` (then
+     * images are read even without views), else NULL; and its caption as stored, `text` NULL if
+     * there is none. Both are borrowed for the call. Returns OK, or a failure that stops the
+     * run. */
     enum status (*sample)(void *cookie,
                           uint32_t slot,
                           uint32_t row,
@@ -238,10 +241,11 @@ struct loader_options {
      * `positives`: row k of a sample in a batch uses column k, or another one if the sample lacks
      * it. Every dataset must have the columns. Read by open only; default NULL: own captions */
     const char *caption_columns;
-    /* Attached columns of numbers whose rows come with the batch: names separated by commas, at
-     * most LOADER_MAX_COLUMNS. Every dataset must have them, of equal length. columns_required:
-     * open returns USAGE if a live sample lacks a row, and a row with NaN or infinity ends the run;
-     * otherwise such rows are delivered. Read by open only; NULL and false */
+    /* Attached columns of numbers to deliver with the batch: names separated by commas, at most
+     * LOADER_MAX_COLUMNS. Every dataset must have them, with rows of equal length.
+     * columns_required: open returns USAGE if a live sample lacks a row, and a row with NaN or
+     * infinity stops the run; otherwise such rows are delivered. Read by open only; default NULL
+     * and false */
     const char *columns;
     bool columns_required;
     struct loader_filter filter; /* default: loader_filter_default() */
@@ -254,8 +258,7 @@ struct loader_options {
     uint32_t max_tokens; /* row length of tokens, [2, TOKENIZER_MAX_TOKENS]; default 30 */
     bool clean_captions; /* the paper's caption cleaning before the tokenizer, unless it has its own
                             (tokenizer_cleans); default true */
-    const void *tokenizer_model; /* NULL: the tokenizer of the first dataset; no tokens where that
-                                    has none */
+    const void *tokenizer_model; /* NULL: the first dataset's; no tokens if it has none */
     size_t tokenizer_model_size_bytes;
 
     uint32_t threads;            /* decode threads; 0: one per CPU; default 0 */
@@ -289,8 +292,9 @@ enum status loader_order_parse(struct loader_options *opt, const char *text, str
 enum { LOADER_COLUMN_CAPTION = 1 << 16, LOADER_CAPTION_NAMES_BYTES = 320 };
 void loader_caption_column_names(char out[LOADER_CAPTION_NAMES_BYTES], const char *text);
 
-/* One batch, borrowed until loader_release. `count` is this rank's share. It differs between
- * batches only where world does not divide batch_count or a last batch is kept, and can then be 0.
+/* One batch, borrowed until loader_release. `count` is the number of rows of this rank. It differs
+ * between batches only if world does not divide batch_count or a last batch is kept, and can then
+ * be 0.
  */
 struct loader_batch {
     const uint8_t *images;  /* (count, S, S, 3) RGB: the first view; NULL without views */
@@ -359,8 +363,7 @@ enum status loader_open_mix(struct loader **out,
                             struct error *err);
 
 /* Accepts NULL. Reads and quarantine writes that the kernel does not finish within wait_timeout_ms,
- * for instance on a network disk that is gone, are abandoned together with their memory, and
- * logged.
+ * for example on a network disk that is gone, are abandoned together with their memory, and logged.
  */
 void loader_close(struct loader *l);
 

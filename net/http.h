@@ -154,7 +154,8 @@ struct http_request {
     void *cookie;       /* of the callbacks */
     /* Called once, before the body. false: stop. NULL: continue. */
     bool (*on_head)(void *cookie, const struct http_response *response);
-    /* A piece of the body, after decompression. false: stop. NULL: the body is dropped. */
+    /* Receives a chunk of the body, after decompression; returns false to stop. NULL: the body is
+     * dropped. */
     bool (*on_body)(void *cookie, const void *bytes, size_t size_bytes);
     /* Called once, last. Required. May start further requests. */
     void (*on_done)(void *cookie, const struct http_result *result);

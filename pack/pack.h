@@ -34,7 +34,8 @@ enum {
     PACK_MAX_PARTS = 100000,
     PACK_MAX_PIXELS = 128 << 20,
     PACK_COLUMNS_BYTES = 1024,
-    PACK_PERCENT_AFTER_ROWS = 1000, /* a share of bad rows counts from here on, and at the end */
+    PACK_PERCENT_AFTER_ROWS =
+        1000, /* percentages of bad rows are checked from here on, and at the end */
 };
 
 enum pack_ids {
@@ -108,8 +109,9 @@ struct pack_options {
     const struct file_system *fs; /* for everything written; file_posix(). Sources are always files
                                    * of the operating system. */
     const char *directory;        /* created if needed; its parent must exist */
-    struct fetch *fetch; /* not NULL: the one source is a list of URLs, whose images it fetches
-                          * (pack/fetch/fetch.h); with PACK_IDS_KEY, without part; it does dedup */
+    struct fetch *fetch; /* not NULL: the only source is a list of URLs, whose images it fetches
+                            (pack/fetch/fetch.h); requires PACK_IDS_KEY and no part; it performs
+                            dedup itself */
     const char *const *sources;
     size_t source_count;
     enum source_kind kind; /* SOURCE_AUTO */

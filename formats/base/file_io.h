@@ -89,8 +89,9 @@ struct file_system {
      * the page size, and may be replaced but is never truncated. UNSUPPORTED if there is none. The
      * pointer may be NULL. */
     enum status (*descriptor)(struct file *f, int *fd, uint64_t *offset, struct error *err);
-    /* Of a server: what a file is, so that opening it needs no request; reading it fails if it is
-     * another one. `directory` is the dataset that says so. The function may be missing. */
+    /* For remote files: announces a file's ETag and size, so that opening it needs no request;
+     * reading fails if the server has another file. `directory` is the dataset that records them.
+     * The pointer may be NULL. */
     enum status (*expect)(void *context,
                           const char *path,
                           const char *etag,
@@ -135,7 +136,8 @@ file_append(const struct file_system *fs,
 enum { FILE_TEMPORARY_BYTES = 14 };
 
 /* The ending ".XXXXXXXX.tmp" that every temporary name has until its file is complete, where X is a
- * random hexadecimal digit: nobody can plant a link or a file there. Returns OK or IO. */
+ * random hexadecimal digit, so that others cannot plant a link or a file there. Returns OK or
+ * IO. */
 enum status file_temporary_ending(char out[FILE_TEMPORARY_BYTES], struct error *err);
 
 /* A file that is written to PATH.XXXXXXXX.tmp, where X is a random hexadecimal digit, and gets its

@@ -51,8 +51,9 @@ uint32_t column_row_bytes(const struct column_info *c); /* 0: texts */
 enum status
 column_path(char out[PATH_MAX_BYTES], const char *directory, const char *name, struct error *err);
 
-/* Names of a dataset's columns, sorted: those of the folder; at a server, which cannot list it,
- * those of COLUMN_LIST_NAME. None where there is neither. Returns OK, IO, LIMIT, NOMEM or CORRUPT.
+/* Names of a dataset's columns, sorted: the files of the folder, or for a remote dataset, whose
+ * folder cannot be listed, the lines of COLUMN_LIST_NAME. Empty if there is neither. Returns OK,
+ * IO, LIMIT, NOMEM or CORRUPT.
  */
 struct column_names {
     char items[COLUMNS_MAX][COLUMN_MAX_NAME_BYTES + 1];
@@ -143,7 +144,8 @@ enum status column_writer_create(struct column_writer **out,
                                  struct error *err);
 void column_writer_destroy(struct column_writer *w); /* accepts NULL; removes the draft */
 
-/* Writes the block's rows and empties it. The bytes depend on the blocks. Returns OK, IO, NOMEM. */
+/* Writes the block's rows and empties it. The file's bytes depend on the division into blocks.
+ * Returns OK, IO or NOMEM. */
 enum status column_writer_put(struct column_writer *w, struct column_block *b, struct error *err);
 
 /* Adds the column to the list, then publishes it: if the process is killed in between, the list

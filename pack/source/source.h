@@ -39,8 +39,9 @@ enum {
     SOURCE_KEY_BUFFER_BYTES = SOURCE_MAX_KEY_BYTES + 1,
 };
 
-/* One line for each kind: the enum's name and the name that --from takes. The enum, the list of
- * names and the table of types in source.c follow from it. Detection asks the kinds in this order.
+/* One line per kind: the enum's name and the name that --from accepts. The enum, the list of names
+ * and the table of types in source.c are generated from it. Detection tries the kinds in this
+ * order.
  */
 #define SOURCE_KIND_LIST(X)                                                                        \
     X(WDS, wds)                                                                                    \
