@@ -1,5 +1,6 @@
 """ccstream.torch.Contrastive: every loss of the library with autograd, against ccstream.Loss, open_clip's ClipLoss on two
-ranks, and GlobalContrastiveLoss; accumulation, saved state, positives, samples beyond the batch, torch.compile."""
+ranks, and GlobalContrastiveLoss; towers in DDP and FSDP2; accumulation, saved state, positives, samples beyond the batch,
+torch.compile."""
 
 import importlib.util
 import os
@@ -17,6 +18,11 @@ try:
 except ImportError:
     print("skipped: torch is not installed")
     sys.exit(77)
+
+try:
+    from torch.distributed.fsdp import fully_shard
+except ImportError:
+    fully_shard = None
 
 import ccstream
 import ccstream.torch as cct
@@ -58,6 +64,20 @@ def state_of(loss):
             **{name: torch.tensor(value) for name, value in loss.columns.scalars.items()}}
 
 
+def trained(wrap, rows=slice(None)):
+    """The weights of two linear towers after three steps of nuclr on these rows of each batch."""
+    torch.manual_seed(5)
+    model = torch.nn.ModuleDict({name: torch.nn.Linear(WIDTH, WIDTH, bias=False) for name in ("image", "text")})
+    encode = [wrap(model[name]) for name in model]
+    loss, optimizer = make("nuclr"), torch.optim.SGD(model.parameters(), lr=0.5)
+    for k in range(3):
+        x = [torch.nn.functional.normalize(tower(pixels.detach()[rows])) for tower, pixels in zip(encode, embeddings(k))]
+        loss(*x, (7 * torch.arange(ROWS) + k)[rows], lr=1e-3).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [getattr(w, "full_tensor", lambda w=w: w)().detach().clone() for w in model.parameters()]
+
+
 def two_ranks(rank, port, directory):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
@@ -81,6 +101,11 @@ def two_ranks(rank, port, directory):
         value = value.detach()
         dist.all_reduce(value)
         results["open_clip"] = value / 2, image.grad / 2, text.grad / 2
+    own = slice(3 * rank, 3 * rank + 3)
+    results["ddp"] = trained(torch.nn.parallel.DistributedDataParallel, own)
+    if fully_shard is not None:
+        mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+        results["fsdp2"] = trained(lambda tower: fully_shard(tower, mesh=mesh), own)
     torch.save(results, os.path.join(directory, f"{rank}.pt"))
     dist.destroy_process_group()
 
@@ -248,6 +273,11 @@ class ContrastiveTest(unittest.TestCase):
             for r in ranks:
                 for key, want in state_of(loss).items():
                     self.near(r[name][1][key], want, key, 1e-6)
+        alone = trained(lambda tower: tower)
+        for r in ranks:
+            for kind in ("ddp", "fsdp2") if fully_shard else ("ddp",):
+                for got, want in zip(r[kind], alone):
+                    self.near(got, want, kind, 1e-6)
 
     def test_operators_pass_torchs_own_checks(self):
         loss = make("clip")
