@@ -221,7 +221,7 @@ for signal in INT KILL; do
     if [ $signal = INT ]; then
         [ $got -eq 130 ] || fail "exit code $got after SIGINT"
         [ -z "$(ls stopped | grep tmp)" ] || fail "SIGINT leaves temporaries"
-        grep -q "but partial: [0-9,]* rows, [0-9,]* samples" err.txt || fail "SIGINT: does not report what is packed: $(cat err.txt)"
+        grep -q "partial dataset: [0-9,]* rows, [0-9,]* samples" err.txt || fail "SIGINT: does not report what is packed: $(cat err.txt)"
         "$BIN/ccdump" verify stopped >/dev/null || fail "SIGINT leaves no valid dataset"
         grep -q '"partial"' stopped/dataset.json || fail "SIGINT: dataset.json has no partial"
         [ -e stopped/rejects.jsonl ] || fail "SIGINT leaves no rejects.jsonl"

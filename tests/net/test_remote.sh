@@ -75,7 +75,7 @@ has err.txt "HTTP status 404"
 expect 74 "$BIN/ccdump" info http://127.0.0.1:1/pairs
 has err.txt "4 attempts"
 expect 66 "$BIN/ccpack" remove "$url" --ids which.txt
-has err.txt "must be a local file"
+has err.txt "only local files are read"
 expect 64 "$BIN/ccbench" loader "$url" --io-engine io_uring
 has err.txt "read local files"
 

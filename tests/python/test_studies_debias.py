@@ -67,7 +67,7 @@ class DebiasTest(unittest.TestCase):
             Path(path).write_text("# pairs\na\tb\tc\n\nd\te\n")
             self.assertEqual(debias.read_pairs(path), [("a", "b"), ("a", "c"), ("b", "c"), ("d", "e")])
             Path(path).write_text("a\tb\nalone\n")
-            with self.assertRaisesRegex(study.UsageError, "'alone' is only one prompt"):
+            with self.assertRaisesRegex(study.UsageError, "'alone' is a single prompt"):
                 debias.read_pairs(path)
             Path(path).write_text("\t".join(map(str, range(92))))
             with self.assertRaisesRegex(study.UsageError, "4186 pairs, more than 4096"):

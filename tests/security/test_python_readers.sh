@@ -99,7 +99,7 @@ done
 # With the user's leave a link is followed, as the cache of the Hub needs it.
 code=0
 "$BIN/ccstream-eval" suite nowhere --sets sets-link -o out --follow-links >out.txt 2>err.txt || code=$?
-has err.txt "nowhere: no checkpoint"
+has err.txt "nowhere: neither a checkpoint nor"
 
 # Numbers of images in tars: sparse members, archives in the place of arrays, shapes larger than their bytes.
 cat >meta.py <<'PYTHON'

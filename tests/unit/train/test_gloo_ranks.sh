@@ -98,7 +98,7 @@ expect 0 env MEET_IN=planted bash -c '. "$SRC/tests/support/gloo.sh"; gloo 2 "$1
 
 # Variables that do not belong to a launch, and one of a single process.
 expect 0 env -u MASTER_ADDR RANK=1 WORLD_SIZE=4 "$one" open auto
-has err.txt "RANK is ignored: it is of an enclosing job, and torchrun did not start this process as one of several (there is no MASTER_ADDR)"
+has err.txt "RANK is ignored: it belongs to an enclosing job, and torchrun did not start this process as one of several (there is no MASTER_ADDR)"
 has out.txt "world 1"
 expect 0 env RANK=0 WORLD_SIZE=1 "$one" open auto
 has out.txt "world 1"
