@@ -182,7 +182,8 @@ void cli_arguments_fini(struct cli_arguments *a); /* accepts an all-zero one */
 /* Whether the option was named on the command line, and not only defaulted. */
 bool cli_given(const struct cli_program *p, const struct cli_arguments *a, const char *name);
 
-/* Sets the field of an option as the command line would. Returns OK, NOTFOUND or USAGE. */
+/* Sets the field of an option as the command line would. Returns OK, NOTFOUND (no such option; *err
+ * is not set) or USAGE. */
 enum status cli_set(const struct cli_program *p,
                     void *options,
                     const char *name,
@@ -329,8 +330,8 @@ const char *cli_format_seconds(double seconds);
 
 /* ---- stopping on request --------------------------------------------------------------------- */
 
-/* The first SIGINT, SIGTERM or SIGUSR1 sets a flag, a second one exits at once.
- */
+/* The first SIGINT, SIGTERM or SIGUSR1 sets a flag; a second of the same signal ends the process at
+ * once. Ignores SIGPIPE: a closed pipe becomes a write error. */
 void cli_signals_install(void);
 /* Only SIGUSR1, while the program starts: a job's time may be up before its first step. SIGINT and
  * SIGTERM may still end it; of several ranks SIGTERM sets the flag too, as a launcher sends it to

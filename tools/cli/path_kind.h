@@ -12,19 +12,20 @@
 
 #include "formats/base/status.h"
 
-/* A folder with dataset.json, or a location whose datasets can be opened: they become readable here
- * if remote_choice_use was not called. Returns OK, or NOTFOUND with a message that says what the
- * path is. */
+/* Accepts a folder with dataset.json, or a remote location. Calls remote_choice_use with defaults,
+ * which has no effect if the program called it before. Returns OK, NOTFOUND with a message that
+ * describes what the path is, or a failure of remote_choice_use. */
 enum status path_check_dataset(const char *path, struct error *err);
 
-/* The same for a folder that ccstream-train made, or a checkpoint file in one. */
+/* Accepts a run with a checkpoint, a safetensors file, or a model of open_clip or Hugging Face.
+ * Returns OK or NOTFOUND. */
 enum status path_check_checkpoint(const char *path, struct error *err);
 
-/* A file, or a run. Returns OK or NOTFOUND. */
+/* Accepts a local file, or a folder that path_check_checkpoint accepts. Returns OK or NOTFOUND. */
 enum status path_check_weights(const char *path, struct error *err);
 
-/* Refuses what ccpack cannot pack: datasets, runs, checkpoints, folders of tars, remote addresses.
- * Returns OK, NOTFOUND or CORRUPT (a format that ccpack does not read). */
+/* Refuses what ccpack cannot pack: datasets, runs, checkpoints, folders of tars, remote files other
+ * than tars. Returns OK, NOTFOUND or CORRUPT (a format that ccpack does not read). */
 enum status path_check_source(const char *path, struct error *err);
 
 /* Refuses files that ccdump's commands for samples cannot show: checkpoints, files of a dataset
