@@ -41,7 +41,7 @@ enum status run_config_add_file(struct run_config_words *w, const char *path, st
  * that may be repeated. */
 void run_config_drop(struct run_config_words *w, const char *option);
 
-/* Those of RUN/config.json; NOTFOUND: RUN is no run. */
+/* Those of RUN/config.json; NOTFOUND: RUN is not a run. */
 enum status run_config_add_run(struct run_config_words *w, const char *run, struct error *err);
 
 /* A run that was copied, or that others may write, may be a stranger's: it cannot say what is asked

@@ -1,5 +1,5 @@
 /*
- * state_column: the numbers that a checkpoint keeps for every sample, and which of them belong to a
+ * state_column: the per-sample columns of a checkpoint, and which of their entries belong to a
  * dataset.
  *
  * Threading : single-owner.

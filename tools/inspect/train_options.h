@@ -40,7 +40,7 @@ const struct cli_program *train_program(void);
 /* Blocks of captions: the text tower alone. */
 bool train_options_texts_alone(const struct train_options *o);
 
-/* Whether all epochs are frozen: no step size of zeta is used. */
+/* Whether zeta is frozen in all epochs: its learning rate is then unused. */
 bool train_options_zeta_is_frozen(const struct train_options *o);
 
 /* Numbers and names for the trainer, without callbacks and log. Fills the all-zero `data`, which

@@ -1,5 +1,5 @@
 /*
- * watch: the threads of a rank that notice when another rank is lost, name it and end this
+ * watch: the threads of a rank that detect the loss of another rank, log it and end this
  * process. Their owner may compute, save or wait for messages meanwhile.
  *
  *   every look (200 ms)   the processes of this host: is the pid there, with its start time?

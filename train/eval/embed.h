@@ -17,7 +17,7 @@
 #include "train/model/dual_encoder.h"
 #include "train/model/view_encoder.h"
 
-/* The model that encodes: one of the two, the other NULL. Of two views there are no texts. */
+/* The model that encodes: one of the two; the other is NULL. A view encoder has no text tower. */
 struct embed_model {
     struct dual_encoder *pairs;
     struct view_encoder *views;

@@ -1,16 +1,16 @@
 /*
  * objective: the definition of the global losses, and their values over a whole dataset, exactly.
- * `global_loss` of a training step estimates the same sums from running means: of sogclr GCL, of
- * nuclr NUCLR. With Delta_ij = S_ij - S_ii over n pairs, summed over both sides:
+ * `global_loss` of a training step estimates the same sums from moving averages: GCL for sogclr,
+ * NUCLR for nuclr. With Delta_ij = S_ij - S_ii over n pairs, summed over both sides:
  *
  *   GCL    mean_i tau log sum_{j != i} exp(Delta_ij / tau)
  *   NUCLR  mean_i [ tau log sum_j exp((Delta_ij - zeta_j) / tau) + zeta_i ], its own term included:
  *          equation (10) of the paper
  *   CLIP   mean_i log sum_j exp(Delta_ij / tau), halved: InfoNCE with the dataset as its batch
  *
- * All are sums over contrasts, not means, so that they compare: GCL and NUCLR with zeta = 0 differ
- * by the own term alone. A mean over the n - 1 contrasts, as some papers write GCL, is smaller by
- * tau log(n - 1) on each side.
+ * All are sums over candidates, not means, so they can be compared: GCL and NUCLR with zeta = 0
+ * differ only in the positive's term. A mean over the n - 1 negatives (GCL in some papers) is
+ * smaller by tau log(n - 1) on each side.
  *
  * Threading : as the device. Ownership: everything is borrowed for the call.
  */

@@ -25,7 +25,7 @@ enum retrieval_metric { RETRIEVAL_R1, RETRIEVAL_R5, RETRIEVAL_R10, RETRIEVAL_MET
 struct retrieval_metric_row {
     const char *name;  /* in JSON, after the direction: "r1" for i2t_r1 */
     const char *title; /* in text: "R@1" */
-    int64_t within;    /* a rank counts wrong answers that score as high or higher */
+    int64_t within;    /* a rank counts incorrect matches that score as high or higher */
 };
 extern const struct retrieval_metric_row retrieval_metrics[RETRIEVAL_METRIC_COUNT];
 

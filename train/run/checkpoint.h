@@ -1,9 +1,9 @@
 /*
- * checkpoint: everything a run is, in one safetensors file: model, optimiser, per-sample state, the
- * place in the data, the tokenizer. Bytes: formats/CHECKPOINT_FORMAT.md, section 2.
+ * checkpoint: the whole state of a run in one safetensors file: model, optimiser, per-sample state,
+ * position in the data, tokenizer. File format: formats/CHECKPOINT_FORMAT.md, section 2.
  *
- * The file holds no path, host, time or restart count: a resumed run ends in the same bytes as an
- * uninterrupted one.
+ * The file holds no path, host, time or restart count: the checkpoints of a resumed run are
+ * byte-identical to those of an uninterrupted one.
  *
  * Threading : one owner.
  * Ownership : an open checkpoint owns its file and what its pointers lead to, until close.
@@ -26,7 +26,7 @@
 #include "train/state/sample_state.h"
 
 /* Version 2 is written, or 3 with columns by caption. A version 1 file is read as well: columns
- * that it lacks keep their first values. */
+ * that it lacks keep their initial values. */
 enum { CHECKPOINT_VERSION = 3, CHECKPOINT_TOWER_BYTES = 32 };
 
 /* What the model is: enough to build it again. */
@@ -49,7 +49,7 @@ struct model_config {
     enum open_clip_resize resize; /* of evaluation */
 };
 
-/* Where training stands. */
+/* The run's position in the schedule and in the data. */
 struct train_position {
     uint64_t step;               /* optimiser steps done */
     uint64_t seed, epoch, batch; /* the loader's state: the next batch */
@@ -129,8 +129,8 @@ enum status checkpoint_open_state(struct checkpoint **out,
                                   struct error *err);
 void checkpoint_close(struct checkpoint *c); /* accepts NULL */
 
-/* The averages of the values in place of the values, in this checkpoint or in a file opened beside
- * it. Returns OK or USAGE (it has none: --ema was off). */
+/* From now on reads return the averaged weights (--ema) instead of the weights: of this checkpoint,
+ * or of an open file. Returns OK or USAGE (no averages: --ema was off). */
 enum status checkpoint_use_average(struct checkpoint *c, struct error *err);
 enum status checkpoint_swap_average(struct safetensors *file, const char *path, struct error *err);
 

@@ -23,8 +23,8 @@
 #include "formats/base/file_io.h"
 #include "formats/base/status.h"
 
-/* The checkpoint that `path` names: itself when it is a file (or a link to one), RUN/last when it
- * is a directory. Returns OK, NOTFOUND (nothing there, or a run without checkpoint) or LIMIT. */
+/* The checkpoint at `path`: `path` itself if it is a file (or a link to one), RUN/last if it is a
+ * directory. Returns OK, NOTFOUND (nothing there, or a run without checkpoint) or LIMIT. */
 enum status run_dir_resolve(char out[PATH_MAX_BYTES], const char *path, struct error *err);
 
 /* RUN/checkpoints/step-N.safetensors */

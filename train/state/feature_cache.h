@@ -29,7 +29,7 @@ struct feature_cache_options {
     int64_t max_anchors; /* of one draw */
 };
 
-/* Without any feature. Returns OK, INVALID or NOMEM. */
+/* Creates an empty cache. Returns OK, INVALID or NOMEM. */
 enum status feature_cache_create(struct feature_cache **out,
                                  struct device *dev,
                                  const struct feature_cache_options *opt,

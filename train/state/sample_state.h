@@ -1,6 +1,6 @@
 /*
  * sample_state: named columns over the id space of a dataset: the numbers that global losses keep
- * for every sample (running sums, zeta, its momentum, the sample at which a chain is, visits).
+ * for every sample (moving averages u, zeta, its momentum, a chain's state, visit counts).
  *
  * Of W ranks, rank r holds the entries of the ids with id mod W = r, at index id / W. A step brings
  * those of its batch to every rank (the window), and every rank makes the same changes there:

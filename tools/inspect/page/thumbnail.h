@@ -1,5 +1,5 @@
 /*
- * thumbnail: an image of a stranger, decoded and encoded again as a small JPEG, as text for pages
+ * thumbnail: an untrusted image, decoded and re-encoded as a small JPEG, as a data: URI for pages
  * and other programs.
  *
  * Threading : single-owner.
