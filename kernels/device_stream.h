@@ -4,8 +4,8 @@
  * for each other, and recordings of whole steps. Devices whose memory is the host's have none
  * (`device.stream` is NULL): there the work of a call is done when it returns.
  *
- * The ops of struct ops go to QUEUE_COMPUTE, in order. Only wait, ops->sync and ops->download block
- * the host.
+ * The ops of struct ops go to QUEUE_COMPUTE, in order. wait, ops->sync and ops->download block the
+ * host; ops.h lists the calls that may.
  *
  * Threading : as the device; alloc_host and free_host may be called by any thread.
  * Ownership : recordings belong to the caller, who frees them with record_free before closing the

@@ -12,8 +12,9 @@
  * Threading : a struct device has one owner; distinct devices are independent.
  * Ownership : tensors are views. Memory comes from alloc and goes back through free. An argument
  *             struct is read during the call only.
- * Order     : calls on one device run in order; only download and sync wait, and calls with a
- *             batch_norm_group, for the other ranks.
+ * Order     : calls on one device run in order. download and sync wait for them, and calls with a
+ *             batch_norm_group for the other ranks; on a GPU alloc, free, an upload without room
+ *             and an operator whose workspace grows may wait too.
  * Layout    : dense row-major. Images are (N,H,W,C); convolution weights (O,KH,KW,I); linear
  *             weights (OUT,IN).
  * Optional  : operands marked optional may be omitted: a zero field.

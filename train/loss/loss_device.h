@@ -66,8 +66,8 @@ loss_device_put_ids(struct loss_device *d, const uint64_t *sample_ids, struct er
  * Returns OK or DEVICE. */
 enum status loss_device_step(struct loss_device *d, struct error *err);
 
-/* Where values->sound is 0: why, if the loss was the reason. Waits. Returns OK (it was not),
- * CORRUPT with the reason, or DEVICE. */
+/* To be called if values->sound is 0: the reason, if the loss found one. Waits. Returns OK (the
+ * loss found none), CORRUPT with the reason, or DEVICE. */
 enum status loss_device_fault(struct loss_device *d, struct error *err);
 
 /* Copy state and scalars: from the device before the host reads them, to the device after the host

@@ -134,16 +134,8 @@ static struct tile tile_of(const struct contrast_tile *t) {
 
 /* Of the tile's rows or columns. */
 static struct contrast_lines lines_of(const struct contrast_lines *x, int64_t at) {
-    return {x->rate + at,
-            x->shift + at,
-            x->largest + at,
-            x->sum + at,
-            x->weighted + at,
-            x->weight + at,
-            x->popularity + at,
-            x->taken + at,
-            x->own != NULL ? x->own + at : NULL,
-            x->own_gradient != NULL ? x->own_gradient + at : NULL};
+    return {x->rate + at,   x->shift + at,      x->largest + at, x->sum + at, x->weighted + at,
+            x->weight + at, x->popularity + at, x->taken + at,   x->own + at, x->own_gradient + at};
 }
 
 /* Own pairs begin where the row's and the column's number are equal. */
