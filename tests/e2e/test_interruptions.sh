@@ -33,15 +33,16 @@ whole_ms=$((($(date +%s%N) - from) / 1000000 + 1))
 steps_of whole >whole.steps
 
 # interrupt SIGNAL WORDS...: runs ccstream-train and sends the signal at a random moment of the time that
-# the whole run took. Leaves the exit code in $code.
+# the whole run took, to it and the programs that it started: a report of a killed run would be written
+# into the folder of the next one. Leaves the exit code in $code.
 interrupt() {
     local signal=$1 pid ms
     shift
-    "$BIN/ccstream-train" -q "$@" 2>err.txt &
+    setsid "$BIN/ccstream-train" -q "$@" 2>err.txt &
     pid=$!
     ms=$(((RANDOM * 32768 + RANDOM) % whole_ms))
     sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
-    kill -"$signal" $pid 2>/dev/null || true
+    kill -"$signal" -- -$pid 2>/dev/null || true
     code=0
     wait $pid 2>/dev/null || code=$?
 }
