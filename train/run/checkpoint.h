@@ -25,18 +25,18 @@
 #include "train/state/feature_cache.h"
 #include "train/state/sample_state.h"
 
-/* Version 2 is written, or 3 with columns by caption. A version 1 file is read as well: columns
- * that it lacks keep their initial values. */
+/* Version 2 is written, or 3 with columns by caption. Version 1 is read as well: columns missing in
+ * such a file keep their initial values. */
 enum { CHECKPOINT_VERSION = 3, CHECKPOINT_TOWER_BYTES = 32 };
 
-/* What the model is: enough to build it again. */
+/* Describes the model; enough to rebuild it. */
 struct model_config {
     char image_tower[CHECKPOINT_TOWER_BYTES]; /* preset; "" with captions alone */
     char text_tower[CHECKPOINT_TOWER_BYTES];  /* preset; "" with two views */
-    char open_clip[OPEN_CLIP_CONFIG_BYTES];   /* model_cfg as JSON, then both towers are
-                                                 "open_clip"; "": the towers above */
-    int32_t hidden_dim; /* two views: of the projection head, see view_encoder.h; 0: pairs */
-    bool raw;           /* its embeddings are not of length 1 (blocks) */
+    char open_clip[OPEN_CLIP_CONFIG_BYTES]; /* model_cfg as JSON; both towers are then "open_clip";
+                                               "": the towers above */
+    int32_t hidden_dim;                     /* two views: H of view_encoder.h; 0: pairs */
+    bool raw;                               /* embeddings are not normalised (blocks) */
     bool small_stem;
     enum resnet_norm norm_layers;
     int32_t image_size_px; /* 0 with captions alone */
@@ -56,7 +56,7 @@ struct train_position {
     uint64_t fingerprint;        /* of the dataset, or of all together */
     uint64_t samples_count;      /* live samples */
     uint64_t id_space_count;
-    uint64_t mix;          /* hash of the datasets' weights; 0: none */
+    uint64_t mix;          /* hash of the datasets' weights; 0: one dataset, or weights by size */
     uint64_t columns;      /* hash of the attached columns that the run reads; 0: none */
     uint64_t source_count; /* datasets, [1, LOADER_MAX_SOURCES] */
     struct {
@@ -74,12 +74,12 @@ enum status model_config_view_options(const struct model_config *c,
                                       struct view_encoder_options *out,
                                       struct error *err);
 
-/* How images become the model's input where nothing is drawn: as its `resize` has it, else a model
- * of open_clip's as open_clip evaluates it, others as `usual`. */
+/* How images become the model's input in evaluation: by its `resize`, else for an open_clip model
+ * as open_clip evaluates it, for others `usual`. */
 enum augment_kind model_config_eval(const struct model_config *c, enum augment_kind usual);
 
-/* model NULL: the state of a loss alone, without a model. Of the position only step, fingerprint,
- * samples_count and id_space_count are then written; params and tokenizer are NULL. */
+/* model NULL: only the state of a loss. Of the position only step, fingerprint, samples_count and
+ * id_space_count are then written; params and tokenizer are NULL. */
 struct checkpoint_content {
     const struct model_config *model;
     const struct train_position *position;
@@ -87,23 +87,23 @@ struct checkpoint_content {
     double tau; /* temperature of the loss */
     const struct params *params;
     const struct sample_state *state;
-    /* Columns by caption, in the same ranks, and (id_space_count + 1) where those of each id begin;
-     * NULL: there are none. */
+    /* Columns by caption, divided among the same ranks, and (id_space_count + 1) the first entry of
+     * each id; NULL: none. */
     const struct sample_state *captions;
     const uint64_t *first_caption;
     const char *caption_columns; /* "long,short": with entries after an id's own; NULL: none */
-    const struct feature_cache *image_cache, *text_cache; /* filled; NULL: none is saved */
+    const struct feature_cache *image_cache, *text_cache; /* filled; NULL: not saved */
     const struct loss_scalar *scalars;
     int32_t scalar_count;
     const void *tokenizer; /* its model's bytes; NULL: none */
     size_t tokenizer_size_bytes;
 };
 
-/* Writes `path` atomically. Where the state is divided among ranks: collective, with equal content
- * on all of them; rank 0 writes, and columns pass by in pieces, so that no rank holds one whole.
- * The bytes do not depend on the number of ranks. summaries (of columns; NULL: not needed): of
- * every column, on all ranks, those of `captions` last. Returns OK, IO, NOMEM, LIMIT or what comm
- * and device return; the same on all ranks. */
+/* Writes `path` atomically. If the state is divided among ranks: collective, with equal content on
+ * all of them; rank 0 writes columns in pieces, so no rank holds a whole one. The bytes do not
+ * depend on the number of ranks. summaries (may be NULL): of every column, on all ranks, those of
+ * `captions` last. Returns OK, IO, NOMEM, LIMIT or what comm and device return; the same on all
+ * ranks. */
 enum status checkpoint_save(const struct file_system *fs,
                             const char *path,
                             const struct checkpoint_content *content,
@@ -114,15 +114,15 @@ struct checkpoint;
 struct safetensors;
 
 /* `path`: a checkpoint file or a run directory, or a model of another program (foreign.h), which
- * has no state and no place in data, and whose loss is clip, or siglip where it has a bias. Returns
- * OK, NOTFOUND, IO, NOMEM, CORRUPT, VERSION, LIMIT, MISMATCH (it holds no model), or what
- * foreign_open returns. */
+ * has no per-sample state and no position in data, and whose loss is clip, or siglip if it has a
+ * bias. Returns OK, NOTFOUND, IO, NOMEM, CORRUPT, VERSION, LIMIT, MISMATCH (it holds no model), or
+ * what foreign_open returns. */
 enum status checkpoint_open(struct checkpoint **out,
                             const struct file_system *fs,
                             const char *path,
                             struct error *err);
-/* The same for who needs the state alone: a file without a model is opened too. Then model and
- * tokenizer are empty, and so is the place in the data. A foreign model is UNSUPPORTED. */
+/* For callers that need only per-sample state: also opens a file without a model. Model, tokenizer
+ * and position in the data are then empty. A model of another program is UNSUPPORTED. */
 enum status checkpoint_open_state(struct checkpoint **out,
                                   const struct file_system *fs,
                                   const char *path,
@@ -140,25 +140,26 @@ const struct train_position *checkpoint_position(const struct checkpoint *c);
 const char *checkpoint_loss_name(const struct checkpoint *c);
 bool checkpoint_is_foreign(const struct checkpoint *c); /* of another program */
 double checkpoint_bias(const struct checkpoint *c);     /* of siglip, learned; NaN: none */
-/* A *tau above 0 stays; 0 becomes the temperature of the run. Returns OK or USAGE
- * (a file from before it was kept). */
+/* A *tau above 0 stays; 0 becomes the run's temperature. Returns OK or USAGE (an old file without
+ * it). */
 enum status checkpoint_choose_tau(const struct checkpoint *c, double *tau, struct error *err);
 
-/* (id_space_count + 1), borrowed: the entries of id i in columns by caption, whose names begin with
- * "text.", are those from [i] to [i + 1] - 1. NULL: texts have an entry for each id, like images.
+/* (id_space_count + 1), borrowed: id i has entries [i] to [i + 1] - 1 in columns by caption, whose
+ * names begin with "text.". NULL: texts have one entry per id, as images.
  */
 const uint64_t *checkpoint_captions(const struct checkpoint *c);
 
-/* The columns of captions, "long,short", that have the last entries of each id, in this order;
+/* The caption columns, "long,short", that have the last entries of each id, in this order;
  * borrowed. "": none. */
 const char *checkpoint_caption_columns(const struct checkpoint *c);
 
-/* The tokenizer's bytes, borrowed; NULL and 0 when it has none. */
+/* The tokenizer's bytes, borrowed; NULL and 0 if there is none. */
 const void *checkpoint_tokenizer(const struct checkpoint *c, size_t *size_bytes);
 
-/* Fills the values of a table of the same model, and with `moments` the optimiser's; without them
- * positions of another image size are interpolated (pretrained.h). Returns OK, IO, NOMEM, CORRUPT,
- * or MISMATCH naming the first tensor that is missing or of another shape. */
+/* Fills the values of a table of the same model, with `moments` also the optimiser's state;
+ * without, position embeddings of another image size are interpolated (pretrained.h). Returns OK,
+ * IO, NOMEM, CORRUPT, or MISMATCH naming the first tensor that is missing or of another shape.
+ */
 enum status checkpoint_load_params(const struct checkpoint *c,
                                    struct params *p,
                                    bool moments,
@@ -170,22 +171,22 @@ enum status checkpoint_load_params(const struct checkpoint *c,
 enum status checkpoint_check_finite(const struct checkpoint *c, struct error *err);
 
 /* Fills every column of `state`, of samples or of captions, and every scalar. Columns may be longer
- * than the stored ones (the dataset has grown): new ids keep what they hold. Of several ranks each
- * reads the file, and keeps its own ids. Returns OK, IO, NOMEM, CORRUPT or MISMATCH. */
+ * than the stored ones (the dataset has grown): new ids keep their values. With several ranks each
+ * reads the file and keeps its own ids. Returns OK, IO, NOMEM, CORRUPT or MISMATCH. */
 enum status checkpoint_load_state(const struct checkpoint *c,
                                   struct sample_state *state,
                                   const struct loss_scalar *scalars,
                                   int32_t scalar_count,
                                   struct error *err);
 
-/* Fills a cache of images or of texts, where the file has it; otherwise it stays as it is. Returns
- * OK, IO, CORRUPT or MISMATCH. */
+/* Fills both caches (each may be NULL), or leaves one as it is if the file lacks it. Returns OK,
+ * IO, CORRUPT or MISMATCH. */
 enum status checkpoint_load_cache(const struct checkpoint *c,
                                   struct feature_cache *image_cache,
                                   struct feature_cache *text_cache,
                                   struct error *err);
 
-/* A column as the file has it. */
+/* A column of the file. */
 struct checkpoint_column {
     const char *name; /* "image.log_u"; borrowed from the checkpoint */
     enum sample_state_kind kind;
@@ -199,9 +200,9 @@ enum status checkpoint_column(const struct checkpoint *c,
                               struct checkpoint_column *out,
                               struct error *err);
 
-/* Copies `count` entries from `first` on to values, f32 or u64 by the column's kind. Reads the
- * whole column, whose hash is checked. Requires first + count <= column->ids. Returns OK, IO, NOMEM
- * or CORRUPT. */
+/* Copies `count` entries, beginning with `first`, to values, f32 or u64 by the column's kind. Reads
+ * the whole column and checks its hash. Requires first + count <= column->ids. Returns OK, IO,
+ * NOMEM or CORRUPT. */
 enum status checkpoint_read_column(const struct checkpoint *c,
                                    const struct checkpoint_column *column,
                                    void *values,

@@ -1,5 +1,5 @@
 /*
- * checkpoint_internal: an open checkpoint, and the names inside it, which save and load share.
+ * checkpoint_internal: an open checkpoint and the names inside it, shared by save and load.
  */
 #ifndef TRAIN_RUN_CHECKPOINT_INTERNAL_H
 #define TRAIN_RUN_CHECKPOINT_INTERNAL_H
@@ -44,7 +44,7 @@
 #define TENSOR_TEXT_CACHE  "cache.text"
 #define TENSOR_TOKENIZER   "tokenizer.model"
 #define PREFIX_AVERAGE     "ema."
-#define TENSOR_CAPTIONS    "captions" /* how many each id has, u32 */
+#define TENSOR_CAPTIONS    "captions" /* their number per id, u32 */
 
 struct checkpoint {
     char path[PATH_MAX_BYTES];
@@ -55,7 +55,7 @@ struct checkpoint {
     const char *loss_name;
     double tau, bias;
     bool foreign;
-    enum model_names names; /* of a foreign one */
+    enum model_names names; /* of a model of another program */
     uint64_t version;
     uint64_t *captions; /* of checkpoint_captions */
     uint8_t *tokenizer;
@@ -64,11 +64,11 @@ struct checkpoint {
 
 enum { CHECKPOINT_NAME_BYTES = 256, CHECKPOINT_SLOT_COUNT = 4 };
 
-/* The slots that may be saved, in order, and whether a tensor has one. */
+/* The slots that may be saved, in order, and whether a tensor has a slot. */
 extern const enum param_slot checkpoint_slots[CHECKPOINT_SLOT_COUNT];
 bool checkpoint_has_slot(const struct params *p, int32_t index, enum param_slot slot);
 
-/* "dataset.INDEX.WHAT": what a checkpoint stores of each dataset of a mix. */
+/* "dataset.INDEX.WHAT": key of a field that is stored per dataset of a mix. */
 void checkpoint_source_key(char out[CHECKPOINT_NAME_BYTES], uint64_t index, const char *what);
 
 /* NAME, "adamw.m.NAME", "adamw.v.NAME", "ema.NAME", or "sgdm.m.NAME" of a table with one moment
@@ -81,10 +81,10 @@ void checkpoint_param_name(char out[CHECKPOINT_NAME_BYTES],
 /* F32 or U64. */
 enum safetensors_dtype checkpoint_column_dtype(const struct sample_state *state, int32_t column);
 
-/* Returns OK, or CORRUPT with the first number of a piece of a tensor that a checkpoint must not
- * hold: one that is not finite, or a weight or a running statistic whose square is not finite (no
- * embedding computed from it is). `unset_ok`: a NaN stands for a value that was never set. `first`:
- * index of values[0] in the tensor. */
+/* Returns OK, or CORRUPT naming the first invalid number in a piece of a tensor: one that is not
+ * finite, or a weight or running statistic whose square is not finite (embeddings computed from it
+ * would not be). `unset_ok`: NaN is valid and means never set. `first`: index of values[0] in the
+ * tensor. */
 enum status checkpoint_check_numbers(const char *path,
                                      const char *name,
                                      const float *values,

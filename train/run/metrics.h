@@ -1,10 +1,9 @@
 /*
- * metrics: what a run measures, as JSON lines in RUN/metrics.jsonl: one object per optimiser step,
- * one per evaluation, one per checkpoint that sums up the state of the samples, and one after
- * checkpoint and evaluation about where the time went. Every line begins
- * with its step, so that a resumed run drops the lines after the checkpoint it starts from, and
- * ends with one line a step. Every line ends with the time at which it was written and the id of
- * the run: "time":"2026-11-22T18:41:56.123Z","run":"0123456789abcdef".
+ * metrics: the measurements of a run, as JSON lines in RUN/metrics.jsonl: one object per optimiser
+ * step, one per evaluation, one per checkpoint that summarises per-sample state, and one per
+ * checkpoint (after its evaluation) about where the time went. Every line begins with its step. A
+ * resumed run drops the lines after its checkpoint, so that each step has one line. Every line ends
+ * with time and run id: "time":"2026-11-22T18:41:56.123Z","run":"0123456789abcdef".
  *
  * Threading : one owner.
  * Ownership : open/close.
@@ -25,60 +24,60 @@
 
 struct metrics;
 
-/* Where the time of this process went since the last such report, or since the run began; of
- * several ranks, that of rank 0. `seconds` minus the first five is everything else. */
+/* Where this process's time went since the last such report, or since trainer_run began; rank 0's
+ * if there are several. `seconds` minus the five below it is everything else. */
 struct stage_report {
     double seconds;
-    double load_s;       /* waiting for batches of the loader */
+    double load_s;       /* waiting for the loader's batches */
     double ranks_s;      /* waiting for other ranks, in steps */
     double step_s;       /* steps, without both */
     double checkpoint_s; /* writing checkpoints */
-    double evaluation_s; /* retrieval and zero-shot classification */
-    /* Shares of the time of the loader's threads that they waited for the stages next to theirs;
-     * below 0: none ran. A stage that hardly waits limits the others. */
+    double evaluation_s; /* all evaluations */
+    /* Fractions of their time in which the threads of each loader stage waited for the stages next
+     * to theirs; below 0: none ran. A stage that hardly waits limits the others. */
     double read_wait_fraction, decode_wait_fraction, deliver_wait_fraction;
 };
 
 struct step_report {
     uint64_t step;       /* steps done, from 1 */
     uint64_t epoch;      /* of this step, from 0 */
-    double loss;         /* what the gradient is of: for global losses a surrogate */
+    double loss;         /* the gradient is its gradient: for global losses a surrogate */
     double global_loss;  /* estimate of the loss over the dataset, see loss_output.objective; NaN:
                             the loss has none */
-    double distill_loss; /* K of distill.h, which is part of both; 0 or NaN: there is no teacher */
+    double distill_loss; /* K of loss/distill.c, which is part of both; 0 or NaN: no teacher */
     double tau;
-    struct loss_batch_state batch; /* what the step left of the batch's samples */
-    /* zeta_lr: with --zeta-lr auto in units of tau, of a sample visited once per epoch; 0: of a
-     * loss without zeta, or while zeta is frozen */
+    struct loss_batch_state batch; /* per-sample state of the batch after the step */
+    /* zeta_lr: with --zeta-lr auto in units of tau, for a sample visited once per epoch; 0: the
+     * loss has no zeta, or zeta is frozen */
     double lr, zeta_lr;
     double grad_norm;        /* before clipping */
     double pairs_per_s;      /* of this step */
-    double stall_fraction;   /* of this step's time: waiting for the loader; where steps overlap, by
-                                the device's events: its queue of kernels had nothing to do */
-    uint64_t launches_count; /* kernels, copies and fills of the step, see device_stream.launches;
-                                0: the device counts none */
+    double stall_fraction;   /* fraction of the step spent waiting for the loader; if steps overlap:
+                                in which the device's queue of kernels was empty, by its events */
+    uint64_t launches_count; /* kernels, copies and fills launched in the step, see
+                                device_stream.launches; 0: not counted */
     uint32_t replaced_count; /* damaged samples replaced in this batch */
-    /* Of several ranks in the step before: the one whose own work took longest, the rate of all if
-     * they were as slow and never waited, the share of their time in which ranks waited for others.
-     * slowest_pairs_per_s 0: not known yet */
+    /* With several ranks, for the previous step: the rank whose own work took longest, the rate if
+     * all were as slow and never waited, and the fraction of their time in which ranks waited for
+     * others. slowest_pairs_per_s 0: not known yet */
     uint32_t world, slowest_rank;
     double slowest_pairs_per_s, wait_fraction;
-    uint64_t device_bytes; /* the most of the device's memory seen in use; 0: it has none */
+    uint64_t device_bytes; /* largest amount of device memory seen in use; 0: the device has none */
 };
 
-/* A number of evaluations to be watched: "key" of "object". NULL, NULL: none. */
+/* An evaluation metric to watch: field `key` of object `object`. NULL, NULL: none. */
 struct metrics_watch {
     const char *object, *key;
 };
 
-/* The best value of a watched number, the larger the better, over all lines of the run. */
+/* The largest value of the watched metric over all lines of the run. */
 struct metrics_best {
     double value;
-    uint64_t step;  /* of the first line with it; 0: there is no line */
+    uint64_t step;  /* of the first line with this value; 0: there is no such line */
     uint64_t since; /* evaluations after that one */
 };
 
-/* Opens RUN/metrics.jsonl, keeping the lines of steps up to `step`. `id` (NULL: none) and the texts
+/* Opens RUN/metrics.jsonl and keeps the lines up to step `step`. `id` (NULL: none) and the strings
  * of `watch` are borrowed until close. Returns OK, IO, NOMEM or LIMIT. */
 enum status metrics_open(struct metrics **out,
                          const char *run,
@@ -88,7 +87,7 @@ enum status metrics_open(struct metrics **out,
                          struct error *err);
 struct metrics_best metrics_best(const struct metrics *m);
 
-/* Whether a kept line is this evaluation of the step that open was given. */
+/* Whether a kept line is this evaluation of the step given to metrics_open. */
 enum metrics_evaluation {
     METRICS_RETRIEVAL,
     METRICS_ZEROSHOT,
@@ -97,22 +96,22 @@ enum metrics_evaluation {
 };
 bool metrics_has(const struct metrics *m, enum metrics_evaluation which);
 
-/* Each writes one whole line, or nothing where m is NULL: rank 0 alone writes. That of a step has
- * "batch": {"image.log_u", "text.log_u", "image.zeta", "text.zeta"}, those of them that the loss
- * keeps, and "peak_rss_bytes" of the process; of several ranks, after "replaced": "ranks", and
- * "slowest_rank", "slowest_pairs_per_s", "wait_fraction" (see struct step_report). Returns OK or
- * IO. */
+/* Each writes one whole line, or nothing if m is NULL (only rank 0 writes). A step's line has
+ * "batch": {"image.log_u", "text.log_u", "image.zeta", "text.zeta"} as far as the loss keeps them,
+ * and "peak_rss_bytes" of the process; with several ranks, after "replaced", also "ranks",
+ * "slowest_rank", "slowest_pairs_per_s" and "wait_fraction" (see struct step_report). Returns OK,
+ * IO or NOMEM. */
 enum status metrics_step(struct metrics *m, const struct step_report *r, struct error *err);
 
 /* {"step":..,"stages":{"seconds":..,"load_s":..,"ranks_s":..,"step_s":..,"checkpoint_s":..,
  *  "evaluation_s":..,"read_wait_fraction":..,"decode_wait_fraction":..,
- *  "deliver_wait_fraction":..}}, the fractions only where threads of the loader ran. */
+ *  "deliver_wait_fraction":..}}, fractions only if loader threads ran. */
 enum status
 metrics_stages(struct metrics *m, uint64_t step, const struct stage_report *r, struct error *err);
 
 /* {"step":..,"retrieval":{..},"examples":{"t2i":[..],"i2t":[..]}}, see retrieval_write_json and
- * examples_write_json. found: (2) captions with images, then images with captions, by the
- * embeddings `e`. */
+ * examples_write_json. found: (2) images found for captions, then captions for images, computed
+ * from the embeddings `e`. */
 enum status metrics_retrieval(struct metrics *m,
                               uint64_t step,
                               const struct retrieval_result *r,
@@ -132,7 +131,7 @@ enum status metrics_features(struct metrics *m,
                              const struct features_result *r,
                              struct error *err);
 
-/* {"step":..,"finished":true}: the run ends before its schedule does. */
+/* {"step":..,"finished":true}: the run ended early (patience). */
 enum status metrics_finished(struct metrics *m, uint64_t step, struct error *err);
 
 /* summaries: of every column of `state`, then of `captions` (NULL: there are none).

@@ -5,11 +5,11 @@
  *   RUN/metrics.jsonl                   one JSON object per step, and one per evaluation
  *   RUN/checkpoints/step-N.safetensors  checkpoints, the newest few; N: steps done
  *   RUN/last                            relative symbolic link to the newest, replaced atomically
- *   RUN/best                            likewise, to the best by a validation figure (--keep-best)
- *   RUN/sessions.jsonl                  one JSON object for each call of ccstream-train
- *   RUN/report.html, RUN/probe.jsonl    the page of the run, and what it has measured
+ *   RUN/best                            likewise, to the best by a validation metric (--keep-best)
+ *   RUN/sessions.jsonl                  one JSON object per call of ccstream-train
+ *   RUN/report.html, RUN/probe.jsonl    the page of the run, and its measurements
  *                                       (ccstream-report)
- *   RUN/nonfinite.json                  the step that met a number that is not finite
+ *   RUN/nonfinite.json                  the step with a number that is not finite
  *
  * Threading : functions on paths; one process writes to a run at a time.
  */
@@ -38,7 +38,7 @@ enum status
 run_dir_make_checkpoints(const struct file_system *fs, const char *run, struct error *err);
 
 /* Points RUN/last at the checkpoint of `step`, then removes the oldest checkpoints beyond
- * keep_count (at least 1; those that `last` and `best` name are never removed). */
+ * keep_count (at least 1), except the targets of `last` and `best`. Returns OK, IO or LIMIT. */
 enum status run_dir_publish(const struct file_system *fs,
                             const char *run,
                             uint64_t step,
