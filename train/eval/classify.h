@@ -1,6 +1,6 @@
 /*
- * classify: classes by embeddings: nearest class vector (zero-shot, mean classifier,
- * linear probe), nearest neighbours. Queries, vectors and banks are rows in host memory.
+ * classify: classification of embeddings by the nearest class vector (zero-shot, mean classifier,
+ * linear probe) or by nearest neighbours. Queries, vectors and banks are rows in host memory.
  *
  * A query's rank is the number of incorrect classes whose score is at least the correct one's: a
  * tie counts as a miss, except among votes of neighbours.
@@ -29,11 +29,11 @@ struct classify_set {
 
 struct classify_result { /* in percent */
     double top1, top5;
-    double avg2, avg5, avg10; /* expected accuracy among 2, 5, 10 classes drawn with the right one
-                                 (Arora et al., "A theoretical analysis of contrastive unsupervised
-                                 representation learning", ICML 2019: AVG-k); NaN with fewer
-                                 classes, and for neighbours */
-    double per_class;         /* mean over the classes of their top1 */
+    double avg2, avg5, avg10; /* expected accuracy among 2, 5, 10 classes, the correct one and
+                                 others at random (AVG-k of Arora et al., "A theoretical analysis of
+                                 contrastive unsupervised representation learning", ICML 2019); NaN
+                                 with fewer classes, and for neighbours */
+    double per_class;         /* mean of class_top1, without NaN */
     uint64_t images;
     int32_t class_count;
     double *class_top1;     /* (class_count); NaN: no image of it */
@@ -42,8 +42,8 @@ struct classify_result { /* in percent */
 
 void classify_result_fini(struct classify_result *r); /* accepts an all-zero one */
 
-/* score(query, class) = <query, vectors[class]> + bias[class]; bias may be NULL. Requires vectors
- * (class_count, queries.dim). Returns OK, USAGE (no query with a label) or what the device returns.
+/* score(query, class) = <query, vectors[class]> + bias[class]; bias may be NULL. vectors is
+ * (class_count, queries.dim). Returns OK, USAGE (no labelled query), NOMEM or as the device.
  */
 enum status classify_by_vectors(struct classify_result *out,
                                 struct device *dev,
@@ -61,12 +61,12 @@ struct neighbour_rule {
         NEIGHBOURS_COSINE    /* the largest <query, row> / (|query| |row|); 0 for rows of zeros */
     } by;
     int32_t neighbours; /* votes: 1 to CLASSIFY_MAX_NEIGHBOURS */
-    double temperature; /* a vote weighs exp(score / temperature); 0: all weigh the same */
+    double temperature; /* a vote has weight exp(score / temperature); 0: weight 1 */
 };
 
-/* out[i] by rules[i]; all rules share one pass over the products of queries and bank. Among equal
- * scores the first row counts, among equal votes the lower class, but never a class without votes.
- * Returns as above; USAGE also for an empty bank; NOMEM. After a failure no result is left to free.
+/* out[i] by rules[i]; all rules share one pass over the products of queries and bank. Of equal
+ * scores the first row counts, of equal votes the lower class, but never a class without votes.
+ * Returns as above; USAGE also for an empty bank. After a failure there is nothing to free.
  */
 enum status classify_by_neighbours(struct classify_result *out,
                                    struct device *dev,
@@ -77,8 +77,8 @@ enum status classify_by_neighbours(struct classify_result *out,
                                    size_t rule_count,
                                    struct error *err);
 
-/* vectors (class_count, dim): the mean of `shots` rows of every class, drawn without replacement by
- * (seed, draw, class); of all rows of a class that has no more; zeros for a class without rows. */
+/* vectors (class_count, dim): per class the mean of `shots` rows, sampled without replacement as a
+ * function of (seed, draw, class); of all rows if it has no more; zeros if it has none. */
 void classify_means(float *vectors,
                     const struct classify_set *set,
                     int32_t class_count,
@@ -86,9 +86,9 @@ void classify_means(float *vectors,
                     uint64_t seed,
                     uint64_t draw);
 
-/* The classifier of those means over `draws` draws, at least 1 (Arora et al.: mu-5 with 5 shots):
- * the mean of every number, and its sample standard deviation, NaN with one draw, as a result of
- * the same form. Returns as classify_by_vectors. */
+/* The classifier of those means, over `draws` >= 1 samples of shots (mu-5 of Arora et al.: 5
+ * shots): mean and sample standard deviation (NaN with one draw) of every number. Returns as
+ * classify_by_vectors. */
 enum status classify_by_few(struct classify_result *mean,
                             struct classify_result *deviation,
                             struct device *dev,
@@ -103,7 +103,7 @@ enum status classify_by_few(struct classify_result *mean,
 /* L2-normalises rows in place; rows of zeros stay. */
 void classify_normalize(float *rows, int64_t count, int64_t dim);
 
-/* Members of the open object: top1, top5, avg2.. (where they are numbers), per_class, images,
+/* Fields of the open object: top1, top5, avg2.. (unless NaN), mean_per_class_recall, images,
  * classes.
  */
 void classify_write_json(struct json_writer *w, const struct classify_result *r);

@@ -24,16 +24,15 @@ struct embed_model {
 };
 
 struct embed_options {
-    /* Ranks that divide the work, borrowed; NULL: one. All call with the same options and get the
-     * same bits, those of one rank whose towers hold as many. *failed_together becomes true where
-     * all of them return the same failure; borrowed, not NULL with a comm. */
+    /* Ranks that divide the work, borrowed; NULL: one. All call with the same options and get
+     * results that are bit-identical to one rank's with equal micro-batches. *failed_together
+     * becomes true if all of them return the same failure; borrowed, not NULL with a comm. */
     struct comm *comm;
     bool *failed_together;
-    bool features;  /* of images also the tower's own output; default false */
+    bool features;  /* also the image tower's output; default false */
     bool texts;     /* all captions as well; needs the tokenizer; default false */
-    bool no_images; /* images are not encoded; always so of a model without a tower for them;
-                       default false */
-    enum augment_kind augment; /* how images become S x S; AUGMENT_EVAL_SQUASH */
+    bool no_images; /* images are not encoded, as with a model without image tower; default false */
+    enum augment_kind augment; /* how images become S x S; default AUGMENT_EVAL_SQUASH */
     bool as_stored; /* EXIF orientation and transparency are ignored, as in loader_options; default
                        false */
     const void *tokenizer; /* model bytes */
@@ -42,9 +41,8 @@ struct embed_options {
     uint32_t threads; /* decode threads; 0: one per CPU */
     const struct log_sink *log;
     bool (*should_stop)(void *cookie); /* called between batches; may be NULL */
-    /* At the beginning and after each batch, of images, then of captions. `what`: "images" or
-     * "captions"; done: those up to the batch's end in the order of ids, of the dataset's `total`.
-     * May be NULL. */
+    /* Called at the beginning and after each batch, first of images, then of captions; may be NULL.
+     * `what`: "images" or "captions"; done: the number up to the batch's end, of `total`. */
     void (*progress)(void *cookie, const char *what, uint64_t done, uint64_t total);
     void *cookie;
 };
@@ -52,21 +50,20 @@ struct embed_options {
 void embed_options_default(struct embed_options *opt);
 
 struct embeddings {
-    float *images;   /* (I, E), of length 1 unless the model's are raw; in the order of ids; NULL
-                        with no_images */
-    float *features; /* (I, F) */
-    uint64_t *sample_ids; /* (I), ascending */
-    int32_t *labels;      /* (I), -1 without */
-    float *texts;         /* (T, E), in the order of text ids */
+    float *images;        /* (I, E), normalised unless the model is raw; NULL with no_images */
+    float *features;      /* (I, F) */
+    uint64_t *sample_ids; /* (I), ascending: the order of images */
+    int32_t *labels;      /* (I), -1: no label */
+    float *texts;         /* (T, E), in text id order */
     int32_t *owner;       /* (T): index of the text's image */
     int64_t images_count, texts_count, embed_dim, feature_dim;
     uint64_t unturned_count, opaque_count; /* as in loader_stats, of this rank */
 };
 
-/* Every image, and what is asked for beside it; a damaged image ends it. Zeroes *out first; on
- * failure nothing is left to free. Of several ranks: collective, and a failure is that of all.
- * Returns OK, USAGE (no samples; texts without captions, tokenizer
- * or text tower), NOMEM, INTERRUPTED, or what loader and device return. */
+/* Encodes every image and what else is requested; fails at a damaged image. On failure there is
+ * nothing to free. With several ranks: collective, and a failure is returned by all. Returns OK,
+ * USAGE (no samples; texts without captions, tokenizer or text tower), NOMEM, INTERRUPTED, or what
+ * loader and device return. */
 enum status embed_dataset(struct embeddings *out,
                           const struct embed_model *model,
                           struct device *dev,

@@ -1,6 +1,6 @@
 /*
- * examples: example queries of a dataset with their nearest results: captions with
- * images, or images with captions, by the scores that retrieval ranks.
+ * examples: example queries of a dataset with their nearest results: images for captions, or
+ * captions for images, by the scores that retrieval ranks.
  *
  * Threading : as the device.
  * Ownership : struct examples owns its items until examples_fini; embeddings are borrowed.
@@ -20,8 +20,8 @@ enum { EXAMPLES_FOUND = 6 };
 
 struct example {
     int64_t query; /* index of the caption or of the image in the embeddings */
-    int64_t rank;  /* from 1: of its own image, or of the best of its own captions */
-    int64_t found[EXAMPLES_FOUND]; /* indices of images or captions, the nearest first */
+    int64_t rank;  /* 1-based, of its own image, or of the best of its own captions */
+    int64_t found[EXAMPLES_FOUND]; /* indices of images or captions, nearest first */
     float scores[EXAMPLES_FOUND];
 };
 
@@ -29,11 +29,11 @@ struct examples {
     bool by_caption; /* captions are the queries, images the candidates */
     struct example *items;
     int64_t count;
-    int64_t found_count; /* of every example: EXAMPLES_FOUND, or all candidates where fewer */
+    int64_t found_count; /* per example: EXAMPLES_FOUND, or all candidates if there are fewer */
 };
 
-/* Up to `count` queries, spread evenly over those of `e`, which has texts; the best ranks first. On
- * failure nothing is left to free. Returns OK, NOMEM or what the device returns. */
+/* Up to `count` >= 1 queries, evenly spaced over those of `e`, which has texts; sorted by rank. On
+ * failure there is nothing to free. Returns OK, NOMEM or what the device returns. */
 enum status examples_find(struct examples *out,
                           struct device *dev,
                           const struct embeddings *e,
@@ -42,11 +42,11 @@ enum status examples_find(struct examples *out,
                           struct error *err);
 void examples_fini(struct examples *x); /* accepts an all-zero one */
 
-/* Which of its image's captions a caption is, from 0. */
+/* A caption's 0-based number among its image's captions. */
 int64_t examples_caption_of(const struct embeddings *e, int64_t text);
 
 /* A list: of captions [{"id":SAMPLE,"caption":K,"rank":R,"found":[{"id":SAMPLE,"score":S},..]},..];
- * of images the same, where "caption" is in what is found. */
+ * for images the same, with "caption" in the found items. */
 void examples_write_json(struct json_writer *w,
                          const char *key,
                          const struct examples *x,

@@ -1,6 +1,6 @@
 /*
- * features: two labelled datasets as features of a model, and the classifiers that use the first to
- * classify the second.
+ * features: features of two labelled datasets, and classifiers trained on the first and tested on
+ * the second.
  *
  * Threading : as the device.
  * Ownership : struct feature_sets owns its arrays until feature_sets_close.
@@ -26,13 +26,12 @@ struct feature_side {
     struct classify_set set;
 };
 struct feature_sets {
-    struct feature_side train, test; /* labels of both: numbers of classes of `train`; -1 without */
+    struct feature_side train, test; /* labels of both: class numbers of `train`; -1: none */
     int32_t class_count;
 };
 
-/* Zeroes *out first; after a failure it can be closed too. Of several ranks (opt->comm):
- * collective, as embed_dataset. Returns OK, USAGE (no labels to train on) or what embed_dataset
- * returns. */
+/* Close *out after a failure too. With several ranks (opt->comm): collective, as embed_dataset.
+ * Returns OK, USAGE (no labels to train on) or what embed_dataset returns. */
 enum status feature_sets_open(struct feature_sets *out,
                               const struct embed_model *model,
                               struct device *dev,
@@ -43,7 +42,8 @@ enum status feature_sets_open(struct feature_sets *out,
                               struct error *err);
 void feature_sets_close(struct feature_sets *f); /* accepts an all-zero one */
 
-/* By a linear classifier (probe_train). *loss: its last one. Returns as probe_train. */
+/* By a linear classifier. *loss (may be NULL) and status as of probe_train; USAGE: no labelled
+ * query. */
 enum status features_by_probe(struct classify_result *out,
                               double *loss,
                               struct device *dev,
@@ -51,9 +51,9 @@ enum status features_by_probe(struct classify_result *out,
                               const struct probe_options *opt,
                               struct error *err);
 
-/* By neighbours: the nearest one and the majority of ten by Euclidean distance of the features as
- * they are (the protocol of EMC2), and the votes of `neighbours` by cosine, weighing exp(cosine /
- * temperature) (DCL, HCL), in one pass. Returns as classify_by_neighbours. */
+/* By neighbours, in one pass: the nearest one and the majority of ten, by Euclidean distance of
+ * unnormalised features (as EMC2), and `neighbours` votes by cosine, with weights exp(cosine /
+ * temperature) (as DCL and HCL). Returns as classify_by_neighbours. */
 enum { FEATURES_NN1, FEATURES_NN10, FEATURES_KNN, FEATURES_NEIGHBOURS };
 extern const char *const features_neighbour_names[FEATURES_NEIGHBOURS];
 enum status features_by_neighbours(struct classify_result out[FEATURES_NEIGHBOURS],
@@ -63,15 +63,16 @@ enum status features_by_neighbours(struct classify_result out[FEATURES_NEIGHBOUR
                                    double temperature,
                                    struct error *err);
 
-/* The figures of one evaluation during training: top-1 in percent. */
+/* The results of one evaluation during training: top-1 in percent. */
 struct features_result {
-    double neighbours[FEATURES_NEIGHBOURS]; /* of features_by_neighbours, with 200 and 0.5 */
+    double neighbours[FEATURES_NEIGHBOURS]; /* features_by_neighbours with 200 neighbours,
+                                               temperature 0.5 */
     double probe, probe_top5;               /* NaN: not requested */
-    uint64_t images;                        /* 0: none was made */
+    uint64_t images;                        /* 0: no evaluation was made */
     int32_t class_count;
 };
 
-/* Encodes both sets, then classifies by neighbours and, if `probe`, with probe_train's defaults.
+/* Encodes both sets, then classifies by neighbours and, if `probe`, by probe_train's defaults.
  * Returns as the functions above. */
 enum status features_evaluate(struct features_result *out,
                               const struct embed_model *model,

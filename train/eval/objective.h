@@ -4,7 +4,7 @@
  * NUCLR for nuclr. With Delta_ij = S_ij - S_ii over n pairs, summed over both sides:
  *
  *   GCL    mean_i tau log sum_{j != i} exp(Delta_ij / tau)
- *   NUCLR  mean_i [ tau log sum_j exp((Delta_ij - zeta_j) / tau) + zeta_i ], its own term included:
+ *   NUCLR  mean_i [ tau log sum_j exp((Delta_ij - zeta_j) / tau) + zeta_i ], j = i included:
  *          equation (10) of the paper
  *   CLIP   mean_i log sum_j exp(Delta_ij / tau), halved: InfoNCE with the dataset as its batch
  *

@@ -16,9 +16,9 @@
 /* Defaults: those of CyCLIP's linear probe (AdamW, decay on the weights alone, a cosine to 0
  * without warmup, un-normalised features). */
 struct probe_options {
-    int32_t epochs;                    /* 32 */
-    int32_t batch_count;               /* 512, or all rows where there are fewer */
-    double lr;                         /* 0.005 */
+    int32_t epochs;                    /* default 32 */
+    int32_t batch_count;               /* default 512; all rows if there are fewer */
+    double lr;                         /* default 0.005 */
     double weight_decay;               /* of the weights; default 0.01 */
     uint64_t seed;                     /* of initial weights and order; default 0 */
     bool (*should_stop)(void *cookie); /* asked between epochs; may be NULL */

@@ -1,6 +1,6 @@
 /*
- * prompts: texts that are in no dataset through a model: class names in templates, and zero-shot
- * classification of the images of a dataset by them.
+ * prompts: encodes texts that are not in a dataset, such as class names in templates, and
+ * classifies a dataset's images with them (zero-shot).
  *
  * Threading : as the model's device.
  * Ownership : everything is borrowed for the call; a text_list owns its lines until its fini.
@@ -20,18 +20,18 @@
 enum {
     TEXT_LIST_MAX_LINES = 1 << 20,
     TEXT_LIST_MAX_BYTES = 64 << 20,
-    PROMPT_MAX_BYTES = 4096, /* a name in a template */
+    PROMPT_MAX_BYTES = 4096, /* of a template with a name */
 };
 
 /* Lines of a text file, in order. */
 struct text_list {
     char **lines;
     size_t count;
-    char *text; /* what lines point into */
+    char *text; /* memory of the lines */
 };
 
 /* Blank lines and lines that begin with # are skipped; white space around lines is removed. Returns
- * OK, NOTFOUND, IO, NOMEM, LIMIT or CORRUPT (not UTF-8, no line in it). On failure *out is empty.
+ * OK, NOTFOUND, IO, NOMEM, LIMIT or CORRUPT (not UTF-8, or no line). On failure *out is empty.
  */
 enum status text_list_read(struct text_list *out,
                            const struct file_system *fs,
@@ -45,8 +45,8 @@ enum status text_list_parse(struct text_list *out,
                             size_t size_bytes,
                             struct error *err);
 
-/* The same, but every line as it is, also an empty one; what follows the last newline is a line
- * unless it is empty. */
+/* The same, but every line is kept unchanged, also an empty one; text after the last newline is a
+ * line unless it is empty. */
 enum status text_list_lines(struct text_list *out,
                             const char *name,
                             const char *text,
@@ -54,11 +54,11 @@ enum status text_list_lines(struct text_list *out,
                             struct error *err);
 void text_list_fini(struct text_list *l); /* accepts an all-zero one */
 
-/* The prompts that are used if the user has none: one a line, {} is the place of the name. */
+/* The default prompt templates, one per line; {} stands for the name. */
 extern const char PROMPT_TEMPLATES[];
 
-/* out (count, E): embeddings of the texts, which are not cleaned, rows of length 1. Returns OK,
- * NOMEM, CORRUPT (the tokenizer), LIMIT or what the device returns.
+/* out (count, E): normalised embeddings of the texts, which are not cleaned. Returns OK, NOMEM,
+ * CORRUPT (the tokenizer), LIMIT or what the device returns.
  */
 enum status prompts_encode(float *out,
                            struct dual_encoder *model,
@@ -69,9 +69,9 @@ enum status prompts_encode(float *out,
                            size_t count,
                            struct error *err);
 
-/* vectors (names.count, E): of each name, the mean of its templates' embeddings, brought to length
- * 1 (Radford et al., ICML 2021, section 3.1.4). Without cleaning, as the NUCLR code. Returns as
- * prompts_encode; USAGE for a template without {}. */
+/* vectors (names.count, E): per name the mean of its templates' embeddings, normalised (Radford et
+ * al., ICML 2021, section 3.1.4). Without cleaning, as in NUCLR's code. Returns as prompts_encode;
+ * USAGE for a template without {}. */
 enum status prompts_class_vectors(float *vectors,
                                   struct dual_encoder *model,
                                   struct device *dev,
@@ -86,9 +86,10 @@ enum status prompts_class_vectors(float *vectors,
 /* Copies the class names of a dataset; none if its labels have no names. */
 enum status zeroshot_classes(struct text_list *out, const char *dataset_dir, struct error *err);
 
-/* Replaces class names by the names for prompts: those in the file at `path`, or without a file the
- * same names with spaces for _. Changes `own` in place, which may then borrow from `file`; the
- * caller frees both. `data` is for messages. Returns OK, USAGE or what text_list_read returns. */
+/* Replaces class names by the names for prompts: those in the file at `path`, or if it is NULL the
+ * same names with _ replaced by spaces. Changes `own` in place, which may then borrow from `file`;
+ * the caller frees both. `data` is for messages. Returns OK, USAGE or as text_list_read.
+ */
 enum status zeroshot_name_classes(struct text_list *own,
                                   struct text_list *file,
                                   const char *path,
@@ -98,10 +99,10 @@ enum status zeroshot_name_classes(struct text_list *own,
 /* The prompt templates in a file; NULL: a few built-in ones. */
 enum status zeroshot_read_templates(struct text_list *out, const char *path, struct error *err);
 
-/* Every image of the dataset, brought to the model's size as `opt` says, and the class whose vector
- * (prompts_class_vectors) is nearest. Zeroes *out first; on OK it is to be freed. Returns OK, USAGE
- * (no image with a label, a template without {}), NOMEM, INTERRUPTED, or what loader and device
- * return. */
+/* Classifies every image of the dataset, encoded with `opt`, by the nearest class vector
+ * (prompts_class_vectors). On OK the caller frees *out (classify_result_fini). Returns OK, USAGE
+ * (no labelled image, a template without {}), NOMEM, INTERRUPTED, or as loader and device.
+ */
 enum status zeroshot_evaluate(struct classify_result *out,
                               struct dual_encoder *model,
                               struct device *dev,

@@ -1,10 +1,10 @@
 /*
- * retrieval: metrics of ranks between all images and all captions of a dataset, such as recall
+ * retrieval: metrics of the ranks between all images and all captions of a dataset, such as recall
  * at 1.
  *
- * Image to text: the rank of the best of an image's captions; text to image: the rank of the image
- * a caption belongs to (the protocol of the NUCLR code, as for COCO and Flickr30k). Ties count as
- * misses, so a model with constant scores has recall 0.
+ * Image to text: the rank of the best of an image's captions; text to image: the rank of a
+ * caption's image (the protocol of NUCLR's code, as for COCO and Flickr30k). Ties count as misses,
+ * so a model with constant scores has recall 0.
  *
  * Threading : as the model's device.
  */
@@ -41,8 +41,8 @@ struct retrieval_result {
     uint64_t images, texts;
 };
 
-/* Ranks alone, on the host: image (I, E) and text (T, E) embeddings with rows of length 1;
- * owner (T): the image of each text. For tests and other uses of the same rule. */
+/* From normalised image (I, E) and text (T, E) embeddings in host memory; owner (T): the index of
+ * each text's image. Returns OK, NOMEM or what the device returns. */
 enum status retrieval_ranks(struct retrieval_result *out,
                             struct device *dev,
                             const float *images,

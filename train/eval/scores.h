@@ -1,6 +1,6 @@
 /*
- * scores: dot products of many rows with many rows, a block of rows at a time: the products on the
- * device, what is done with them on the host.
+ * scores: dot products of many rows with many rows, a block at a time: computed on the device,
+ * visited on the host.
  *
  * Threading : as the device. Ownership: everything is borrowed for the call.
  */
@@ -12,8 +12,8 @@
 #include "formats/base/status.h"
 #include "kernels/ops.h"
 
-/* Called for each query in order with its dot products with all candidates (candidate_count).
- * Anything but OK ends the walk and is returned. */
+/* Called for each query in order, with its dot products with all candidates (candidate_count). A
+ * status other than OK ends the walk and is returned. */
 typedef enum status (*scores_visitor)(void *cookie,
                                       int64_t query,
                                       const float *scores,
