@@ -1,7 +1,6 @@
 /*
- * comm_device: collectives over tensors in device memory. On a device whose memory is the host's
- * they are those of comm; on a GPU those of NCCL (kernels/device_ranks.h), in order with its
- * kernels and without the host waiting.
+ * comm_device: collectives over tensors in device memory: comm's on a device whose memory is the
+ * host's; on a GPU NCCL's (kernels/device_ranks.h), in order with its kernels, without waiting.
  *
  * Threading : as the device and the comm.
  */
@@ -11,9 +10,9 @@
 #include "kernels/ops.h"
 #include "train/comm/comm.h"
 
-/* Before the device is opened by `name`: sets how->local_rank, so that each rank of this host opens
- * a different GPU with "cuda" and "auto". Returns OK, or UNSUPPORTED (a name that gives all of them
- * the same GPU). */
+/* Before the device `name` is opened: sets how->local_rank, so that with "cuda" and "auto" each
+ * rank of this host opens a different GPU. Returns OK, or UNSUPPORTED (a name with which all of
+ * them open the same GPU). */
 enum status comm_device_choose(const struct comm *c,
                                const char *name,
                                struct device_options *how,
@@ -24,11 +23,11 @@ enum status comm_device_choose(const struct comm *c,
  * reason), or what comm and device return; the same on all ranks. */
 enum status comm_device_open(struct comm *c, struct device *dev, struct error *err);
 
-/* Before the device is closed. Accepts NULL for either, and a device that was not opened here. */
+/* Call before the device is closed. Accepts NULL for either, and a device without a group. */
 void comm_device_close(struct comm *c, struct device *dev);
 
-/* all (world * own_bytes), the ranks' own_bytes in order; `own` may be rank's place in `all`, and
- * is that where there is one rank on a GPU. */
+/* all (world * own_bytes), the ranks' own_bytes in order; `own` may be this rank's part of `all`,
+ * and must be with one rank on a GPU. */
 enum status comm_device_gather(struct comm *c,
                                struct device *dev,
                                void *all,
@@ -36,9 +35,9 @@ enum status comm_device_gather(struct comm *c,
                                size_t own_bytes,
                                struct error *err);
 
-/* As comm_begin_sum and comm_finish: begin follows what was launched on the device before it, and
- * what is launched after finish follows the sums. The order of additions is fixed on a device whose
- * memory is the host's; NCCL's depends on the group. */
+/* As comm_begin_sum and comm_finish, in order with the device's kernels: sums follow what was
+ * launched before begin, and precede what is launched after finish. The order of additions is fixed
+ * on a device whose memory is the host's; NCCL's depends on the group. */
 enum status comm_device_begin_sum(struct comm *c,
                                   struct device *dev,
                                   float *data,

@@ -1,6 +1,6 @@
 /*
- * comm_link: what carries the messages of a comm, and the interface of the modules that have one:
- * MPI (mpi/), Gloo (gloo/), and threads of one process in tests. Also for C++.
+ * comm_link: carries the messages of a comm; and the interface of the modules that provide one: MPI
+ * (mpi/), Gloo (gloo/), and threads of one process in tests. Also for C++.
  */
 #ifndef TRAIN_COMM_COMM_LINK_H
 #define TRAIN_COMM_COMM_LINK_H
@@ -15,14 +15,14 @@
 extern "C" {
 #endif
 
-/* Carries the messages of one rank. begin_x starts the one operation in progress, whose buffers are
- * borrowed until poll returns OK; every rank begins the same operations in the same order. One
- * thread at a time calls these, except abort_group: any thread. begin_x return OK or IO, without
- * waiting; poll OK, AGAIN or IO. poll may wait for a message, the first one up to the timeout of
- * struct comm_place: the watching thread ends a process that waits for a lost rank. */
+/* Carries the messages of one rank. begin_x starts an operation, the only one in progress, whose
+ * buffers are borrowed until poll returns OK; every rank begins the same operations in the same
+ * order. One thread at a time calls these, but any thread abort_group. begin_x return OK or IO,
+ * without waiting; poll OK, AGAIN or IO. poll may wait for a message, for the first one up to the
+ * timeout of struct comm_place: the watching thread ends a process that waits for a lost rank. */
 struct comm_link {
     int32_t rank, world;
-    size_t piece_bytes; /* of the largest operation: a multiple of 4 */
+    size_t piece_bytes; /* largest operation, a multiple of 4 */
 
     /* Sends to `peer` and receives from it; a size of 0: no message in that direction. */
     enum status (*begin_exchange)(struct comm_link *l,
@@ -32,7 +32,7 @@ struct comm_link {
                                   const void *sent,
                                   size_t sent_bytes,
                                   struct error *err);
-    /* all (world * own_bytes), with own bytes in place. */
+    /* all (world * own_bytes), this rank's part already in place. */
     enum status (*begin_gather)(struct comm_link *l, void *all, size_t own_bytes, struct error *);
     enum status (*begin_broadcast)(struct comm_link *l,
                                    void *data,
@@ -45,27 +45,27 @@ struct comm_link {
 
     /* Ends all processes of the group; may return before they ended. */
     void (*abort_group)(struct comm_link *l, int exit_code);
-    /* Frees l. `complete`: all ranks have completed all operations and close it too. False: one of
-     * them did not. */
+    /* Frees l. `complete`: all ranks have completed all operations and close it too. Returns false
+     * if one of them did not. */
     bool (*close)(struct comm_link *l, bool complete);
 };
 
-/* Where a module finds the other ranks. One that was started by MPI asks MPI instead. */
+/* Where a module finds the other ranks. The MPI module asks MPI instead. */
 struct comm_place {
     int32_t rank, world;
-    const char *folder; /* of this launch alone, seen by all ranks */
+    const char *folder; /* of this launch only, shared by all ranks */
     bool one_host;      /* all ranks are on this host */
-    int64_t timeout_ms; /* of joining, and of the first message */
+    int64_t timeout_ms; /* to join, and for the first message */
 };
 
-/* The interface of libccstream_mpi.so and libccstream_gloo.so. Module and program must be of one
- * build: version, size and the number below are compared before any other call. */
+/* The interface of libccstream_mpi.so and libccstream_gloo.so. Module and program must be of the
+ * same build: version, size and the number below are compared before any other call. */
 enum { COMM_MODULE_ABI = 3 }; /* increased whenever this struct or struct comm_link changes */
 
 struct comm_module {
     uint32_t abi;             /* COMM_MODULE_ABI */
     uint32_t link_size_bytes; /* sizeof(struct comm_link) */
-    const char *version;      /* that of ccstream */
+    const char *version;      /* ccstream's */
 
     /* Joins the group that the launcher started; once per process. Returns OK, NOMEM, UNSUPPORTED
      * (an MPI without threads) or IO. */

@@ -1,18 +1,16 @@
 /*
- * meet: processes that know only their rank and world size find each other, in a folder that they
- * share.
+ * meet: processes that only know their rank and world size find each other, in a shared folder.
  *
  *   RUN/ranks/join              rank 0: its process, the launch, and the name of a new folder
- *   RUN/ranks/meet-XXXXXXXX/R   rank R has read it, and is this process
- *   RUN/ranks/meet-XXXXXXXX/W   rank 0: all W are here, and their processes; or why they will not
- * be
+ *   RUN/ranks/meet-XXXXXXXX/R   rank R has read it; its process
+ *   RUN/ranks/meet-XXXXXXXX/W   rank 0: all W are here, with their processes; or why they are not
  *
  * The folder's name is a random number, so that files of an earlier launch, which may have been
- * killed at any moment, belong to no later one: a rank that reads an old join waits in the old
- * folder until there is a new one. Rank 0 removes all of it when the ranks are connected.
+ * killed at any moment, do not affect a later one: a rank that reads an old join waits in the old
+ * folder until there is a new join. Rank 0 removes all files when the ranks are connected.
  *
  * Threading : one thread.
- * Untrusted : nothing; whoever may write RUN can end a job (see README.md).
+ * Untrusted : nothing; everyone with write access to RUN can end a job (see README.md).
  */
 #ifndef TRAIN_COMM_MEET_H
 #define TRAIN_COMM_MEET_H
@@ -26,17 +24,17 @@ struct comm_peer; /* comm_internal.h */
 
 struct meet {
     int32_t rank, world;
-    uint64_t launch;             /* equal on all ranks of one launch, other on the next if known */
+    uint64_t launch; /* equal on all ranks of a launch; differs between launches, if known */
     char join[PATH_MAX_BYTES];   /* the file */
     char folder[PATH_MAX_BYTES]; /* of this launch; "": none yet */
-    bool one_host;               /* of all ranks */
-    int made_count;              /* of RUN/ranks and RUN */
-    struct comm_peer *peers;     /* (world); pid 0: its process cannot be seen from here */
+    bool one_host;               /* all ranks are on one host */
+    int made_count;              /* of RUN and RUN/ranks: folders created */
+    struct comm_peer *peers;     /* (world); pid 0: its process is not visible from here */
 };
 
-/* Waits for the others, until should_stop (NULL: never) returns true. Returns OK, TIMEOUT with the
- * ranks that did not come or one that is gone, EXISTS (a living process has this rank already),
- * NOTFOUND or IO (of RUN), LIMIT, NOMEM. */
+/* Waits for the others, until should_stop (NULL: never) returns true. Returns OK, TIMEOUT naming
+ * the missing ranks or one that is gone, EXISTS (a running process has this rank already), NOTFOUND
+ * or IO (of RUN), LIMIT, NOMEM. */
 enum status meet_all(struct meet *m,
                      const char *run,
                      int32_t rank,
@@ -46,8 +44,8 @@ enum status meet_all(struct meet *m,
                      bool (*should_stop)(void),
                      struct error *err);
 
-/* After meet_all, from any thread: a rank whose process is gone, or `stopped`, as "rank 2 (host h,
- * pid 123) is gone: ...". */
+/* After meet_all, from any thread: finds a rank whose process is gone, or with `stopped` stopped;
+ * out: "rank 2 (host h, pid 123) is gone: ...". */
 bool meet_find_lost(const struct meet *m, bool stopped, char *out, size_t out_bytes);
 
 /* When all are connected, or after a failure: rank 0 removes the files. */

@@ -6,22 +6,22 @@
  *   every beat (1 s)      reads the files of the others; another thread writes RUN/ranks/RANK.json
  *
  * A rank is lost if it is
- *   gone     its process ended without having left the state "ended";
- *   failed   it left the state "failed" (comm_fail), with its error;
- *   silent   its file has not changed for the timeout, whatever its phase (a rank that saves still
+ *   gone     its process ended without the state "ended" in its file;
+ *   failed   its file has the state "failed" (comm_fail), with its error;
+ *   silent   its file has not changed for the timeout, in any phase (a rank that saves still
  *            beats); or it has ended, and its process was stopped before it was gone;
  *   stuck    this rank waits in a collective, and no message arrives, for longer than the timeout.
  *
- * Of stuck ranks the one in the lowest step and phase is lost, first among those that do not wait.
- * A wait may be ten times as long while this rank or the other saves or evaluates, unless the other
- * has been still for the timeout: it computes nothing, and no read or write of it returns. Where
- * the disk of RUN does not answer this thread for the timeout, a thread without files ends the
- * process. Time in which this thread itself did not run (a suspended job, a frozen host) does not
- * count. Without a folder only "gone" and "stuck" are known.
+ * Of several stuck ranks the one in the lowest step and phase is declared lost, preferably one that
+ * does not wait. A wait may be ten times as long while this rank or the other saves or evaluates,
+ * unless the other has been still for the timeout: it computes nothing, and none of its reads or
+ * writes returns. If the disk of RUN does not respond to this thread for the timeout, a thread that
+ * uses no files ends the process. Time in which this thread itself did not run (a suspended job, a
+ * frozen host) does not count. Without a folder only "gone" and "stuck" are detected.
  *
- * Then the thread logs one line, leaves it in its file with the state "lost-peer" (a rank that
- * reads it ends for the same reason), waits until all others have done so, for answer_ms at most,
- * ends the group with WATCH_EXIT_CODE, and its process at the latest fuse_ms after that.
+ * Then the thread logs one line, writes it to its file with the state "lost-peer" (a rank that
+ * reads it stops for the same reason), waits up to answer_ms until all others have done so, ends
+ * the group with WATCH_EXIT_CODE, and its process at the latest fuse_ms after that.
  *
  * Threading : watch_x are called by the owner of the comm.
  * Ownership : struct comm_watched is borrowed until watch_close.
@@ -37,7 +37,7 @@ struct watch;
 
 enum { WATCH_EXIT_CODE = 75 }; /* EX_TEMPFAIL: the run can be resumed */
 
-/* What tests replace. */
+/* Times and exit function, which tests replace. */
 struct watch_times {
     int64_t look_ms;              /* 200 */
     int64_t beat_ms;              /* 1000 */
@@ -54,31 +54,31 @@ enum status watch_open(struct watch **out,
                        const struct watch_times *times,
                        struct error *err);
 
-/* Makes `run`/ranks and removes the files of an earlier launch: on one rank, before watch_folder on
+/* Creates `run`/ranks and removes an earlier launch's files: on one rank, before watch_folder on
  * all. Returns OK, LIMIT or IO. */
 enum status watch_prepare(const char *run, struct error *err);
 
-/* Leaves the first heartbeat in `run`/ranks. Once. Returns OK, LIMIT or IO. */
+/* Writes the first heartbeat to `run`/ranks. Once. Returns OK, LIMIT or IO. */
 enum status watch_folder(struct watch *w, const char *run, struct error *err);
 
-/* After watch_folder on all ranks: OK once the files of all are there, or IO after answer_ms, with
+/* After watch_folder on all ranks: returns OK once all files exist, or IO after answer_ms, naming
  * the rank whose file is missing. */
 enum status watch_sees_all(struct watch *w, struct error *err);
 
-/* After success on all ranks, before the link is closed: leaves the state "ended". Until
- * watch_close the thread looks for ranks that did not get so far, and does not use abort_group any
- * more. Without a folder an end looks like a loss, so the thread ends. */
+/* After success on all ranks, before the link is closed: writes the state "ended". Until
+ * watch_close the thread watches for ranks that did not get so far, without abort_group. Without a
+ * folder an end looks like a loss, so the thread stops. */
 void watch_end(struct watch *w);
 
-/* After watch_end, where another rank did not close the link: gives the thread a few seconds to
- * find the one that is lost. Returns when all have left the state "ended". */
+/* After watch_end, if another rank did not close the link: gives the thread a few seconds to find
+ * the lost one. Returns when all files have the state "ended". */
 void watch_linger(struct watch *w);
 
-/* Accepts NULL. Ends the thread; if it ends the process, does not return. */
+/* Accepts NULL. Stops the thread; does not return if the thread is ending the process. */
 void watch_close(struct watch *w);
 
-/* Leaves the state "failed" with the reason, unless a lost rank is the cause: then that is named.
- * Then ends group and process as above, with exit_code. Does not return. */
+/* Writes the state "failed" with the reason, or with the lost rank if that is the cause. Then ends
+ * group and process as above, with exit_code. Does not return. */
 void watch_fail(struct watch *w, const struct error *why, int exit_code);
 
 #endif

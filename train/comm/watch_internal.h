@@ -1,6 +1,6 @@
 /*
- * watch_internal: what the watching thread (watch.c) keeps for its rules (watch_rules.c), and one
- * look of it, for tests that bring their own clock.
+ * watch_internal: the state of the watching thread (watch.c) and its rules (watch_rules.c), for
+ * tests with their own clock.
  */
 #ifndef TRAIN_COMM_WATCH_INTERNAL_H
 #define TRAIN_COMM_WATCH_INTERNAL_H
@@ -13,9 +13,9 @@
 
 enum { NS_PER_MS = 1000000 };
 
-/* What this rank knows of another. Times are of watch.watched_ns. */
+/* What this rank knows of another one. Times are of watch.watched_ns. */
 struct watch_view {
-    bool local; /* its process can be seen from here */
+    bool local; /* its process is visible from here */
     bool gone;
     bool known; /* `last` has been read */
     struct heartbeat last;
@@ -25,24 +25,24 @@ struct watch_view {
 struct watch {
     struct comm_watched *watched;
     struct watch_times times;
-    struct watch_view *views; /* (world); the own one is not used */
+    struct watch_view *views; /* (world); this rank's is not used */
     char folder[PATH_MAX_BYTES], own_path[PATH_MAX_BYTES];
     pthread_t thread, beats, fuse;
     bool runs, has_beats, has_fuse;
 
-    /* of the thread while it runs */
-    int64_t looked_ns, watched_ns; /* the clock at the last look, 0: none; time watched so far */
-    int64_t round_ns;              /* when reading of all files began */
+    /* used by the thread while it runs */
+    int64_t looked_ns, watched_ns; /* clock at the last look, 0: none; time watched so far */
+    int64_t round_ns;              /* when it began to read all files */
     int32_t next_read;
-    int64_t wait_started_ns, waited_ns; /* the owner's wait, and for how long it was seen */
+    int64_t wait_started_ns, waited_ns; /* the owner's wait, and how long it was observed */
     bool reads;
 
-    /* of the thread that beats */
-    int64_t beaten_ns; /* the clock at the last beat */
+    /* used by the thread that beats */
+    int64_t beaten_ns; /* clock at the last beat */
     bool beaten_slow;
-    int64_t felt_ns, still_ns; /* the clock at the last look; see heartbeat.h */
-    int64_t cpu_ns;            /* of the process when it was not still */
-    uint64_t calls;            /* file_calls likewise */
+    int64_t felt_ns, still_ns; /* clock at the last look; see heartbeat.h */
+    int64_t cpu_ns;            /* of the process when it was last not still */
+    uint64_t calls;            /* file_calls at that time */
 
     pthread_mutex_t post_mutex; /* taken after mutex, and held while the file is written */
     struct heartbeat own;       /* guarded by post_mutex */
@@ -60,8 +60,8 @@ struct watch {
 };
 
 struct watch_finding {
-    int32_t lost;                      /* -1: which rank is not known */
-    int32_t found_by;                  /* the rank whose file has the finding; or this one */
+    int32_t lost;                      /* -1: unknown which */
+    int32_t found_by;                  /* the rank whose file reports it; or this one */
     char text[HEARTBEAT_REASON_BYTES]; /* "rank 2 (host h, pid 123) is gone: ..." */
 };
 
@@ -72,27 +72,27 @@ enum status watch_create(struct watch **out,
                          struct error *err);
 void watch_destroy(struct watch *w);
 
-/* What the thread does every look_ms, at the time now_ns of its clock. True: a rank is lost. */
+/* What the thread does every look_ms, at clock time now_ns. True: a rank is lost. */
 bool watch_look(struct watch *w, int64_t now_ns, struct watch_finding *out);
 
-/* Its first part: the clock, the owner's wait, processes and files. `all`: begins to read all files
+/* Its first part: clock, the owner's wait, processes and files. `all`: starts to read all files
  * again as soon as it has read all. */
 void watch_observe(struct watch *w, int64_t now_ns, bool has_folder, bool all);
 
-/* The first rank from `first` on whose process ended too early. */
+/* Finds the first rank >= `first` whose process ended too early. */
 bool watch_find_gone(const struct watch *w, int32_t first, struct watch_finding *out);
 
-/* Whether a rank did not leave a state in which its process may end. */
+/* Whether a rank has not written a state in which its process may end. */
 bool watch_is_running(const struct watch_view *v);
 
-/* Whether the process of a rank of this host is there, as far as that can be known. */
+/* Whether the process of a rank of this host exists, as far as can be known. */
 bool watch_has_process(const struct comm_peer *peer);
 
-/* Writes the own file; a warning at the first failure. RUNNING: with the state that it has. */
+/* Writes this rank's file; warns at the first failure. RUNNING: keeps the current state. */
 void watch_post(struct watch *w, enum heartbeat_state state, int32_t lost, const char *reason);
 
-/* What the thread that beats does every look_ms: writes the file if it is time to. cpu_ns: time
- * that the process has computed; calls: file_calls. */
+/* What the thread that beats does every look_ms: writes the file if it is due. cpu_ns: CPU time of
+ * the process; calls: file_calls. */
 void watch_beat(struct watch *w, int64_t now_ns, int64_t cpu_ns, uint64_t calls);
 
 bool watch_has_folder(struct watch *w);

@@ -1,6 +1,6 @@
 /*
- * loss_device: a loss whose steps run on a device that has losses (kernels/device_loss.h): the
- * matrices, the scalars and the report lie there, the state's columns where sample_state_place puts
+ * loss_device: a loss whose steps run on a device with loss kernels (kernels/device_loss.h).
+ * Matrices, scalars and report are in its memory, the state's columns where sample_state_place puts
  * them. Results equal those of loss_step up to rounding.
  *
  * Threading : as the device.
@@ -15,7 +15,7 @@
 
 struct loss_device;
 
-/* Whether there are kernels for the loss with its options; if not, *why has the reason in one line.
+/* Whether the loss with its options has kernels; if not, *why has the reason in one line.
  */
 bool loss_has_kernels(const struct loss *l, struct error *why);
 
@@ -24,8 +24,9 @@ bool loss_has_kernels(const struct loss *l, struct error *why);
 bool loss_device_offered(const struct loss *l, const struct device *dev, struct error *why);
 
 /* Allocates memory for batches of batch_count, and moves the state's columns to `place`. Requires
- * loss_device_offered. values (on the device, borrowed for the life): steps read their number and
- * rates there, and write loss, objective, tau and sound. Returns OK, NOMEM or DEVICE. */
+ * loss_device_offered. values (on the device, borrowed for the life): steps read step number and
+ * learning rates from it, and write loss, objective, tau and sound to it. Returns OK, NOMEM or
+ * DEVICE. */
 enum status loss_device_create(struct loss_device **out,
                                struct loss *l,
                                struct sample_state *state,
@@ -36,13 +37,13 @@ enum status loss_device_create(struct loss_device **out,
                                struct error *err);
 void loss_device_destroy(struct loss_device *d); /* accepts NULL */
 
-/* What create allocates on the device, without the columns: as planned for a loss and batch_count,
- * without the kernels' workspace (some dozen numbers a pair; of emc2 two for each of all pairs of
- * the batch too), and as allocated, with it. */
+/* Device memory without the columns: planned for a loss and batch_count, without the kernels'
+ * workspace (some dozen numbers per pair; emc2 also two per pair of rows of the batch), and as
+ * allocated, with it. */
 size_t loss_device_planned_bytes(const struct loss *l, int64_t batch_count);
 size_t loss_device_bytes(const struct loss_device *d);
 
-/* One similarity matrix and the gradient of the loss in it, both F32 on the device; shapes as in
+/* A similarity matrix and the loss's gradient in it, both F32 on the device; shapes as in
  * loss_input and loss_output. The caller fills the first before a step. */
 struct loss_device_matrix {
     struct tensor similarity, gradient;
@@ -62,12 +63,12 @@ const struct loss_device_matrix *loss_device_matrix(const struct loss_device *d,
 enum status
 loss_device_put_ids(struct loss_device *d, const uint64_t *sample_ids, struct error *err);
 
-/* Starts a step on what matrices, ids and values hold: a fixed sequence of launches. Does not wait.
- * Returns OK or DEVICE. */
+/* Starts a step from matrices, ids and values: a fixed sequence of launches. Does not wait. Returns
+ * OK or DEVICE. */
 enum status loss_device_step(struct loss_device *d, struct error *err);
 
-/* To be called if values->sound is 0: the reason, if the loss found one. Waits. Returns OK (the
- * loss found none), CORRUPT with the reason, or DEVICE. */
+/* Call it if values->sound is 0. Waits. Returns OK (the loss is not the cause), CORRUPT with the
+ * reason, or DEVICE. */
 enum status loss_device_fault(struct loss_device *d, struct error *err);
 
 /* Copy state and scalars: from the device before the host reads them, to the device after the host

@@ -1,5 +1,5 @@
 /*
- * loss_internal: what the loss files share: struct loss, the state of a batch, a learned
+ * loss_internal: shared by the loss files: struct loss, the state of a batch, a learned
  * temperature, and one side of the similarity matrix.
  */
 #ifndef TRAIN_LOSS_LOSS_INTERNAL_H
@@ -24,49 +24,49 @@ struct loss_order {
 
 struct loss {
     const struct loss_row *row;
-    struct loss_options options;             /* completed: 0 where the row does not read one */
+    struct loss_options options;             /* completed; 0: not read by the row */
     struct sample_state *state;              /* of samples */
-    struct sample_state *states[SIDE_COUNT]; /* of each side's columns; texts may have their own */
+    struct sample_state *states[SIDE_COUNT]; /* of each side's columns; texts may have another */
     uint64_t samples_count;
     int64_t max_batch_count;
 
     void *own; /* row->private_bytes */
-    /* In the order of row->columns; with several positives the first of as many that follow each
-     * other, one for each pair of a sample. */
+    /* In the order of row->columns; with several positives the first of as many consecutive
+     * columns, one per pair of a sample. */
     int32_t columns[LOSS_MAX_COLUMNS][SIDE_COUNT];
-    int32_t visits[SIDE_COUNT]; /* steps that a sample took part in; of texts in their state */
-    struct loss_learned scale;  /* log(1/tau), where the temperature is global */
+    int32_t visits[SIDE_COUNT]; /* steps in which a sample took part; of texts in their state */
+    struct loss_learned scale;  /* log(1/tau), if the temperature is global */
     double learned_steps;       /* of Adam */
     struct loss_scalar scalars[LOSS_MAX_SCALARS];
     int32_t scalar_count;
 
-    /* R below: rows of similarities, max batch, or twice that with two views. */
+    /* R below: rows of similarities: max batch, or with two views twice that. */
     double *sums[SIDE_COUNT]; /* (R) */
     float *rows[3];           /* (R): see loss_take_rows */
-    struct loss_order *order; /* (max batch): ids of the step, sorted, and their places */
+    struct loss_order *order; /* (max batch): ids of the step, sorted, and their positions */
     int64_t order_count;
-    bool *is_first;        /* (max batch): whether it is the first place of its id */
+    bool *is_first;        /* (max batch): whether a row is the first one with its id */
     int64_t *places;       /* (R): rows of the distinct ids; with two views then of second views */
-    uint64_t *ids;         /* (max batch): those ids */
-    uint64_t *caption_ids; /* (max batch): and captions */
+    uint64_t *ids;         /* (max batch): the distinct ids */
+    uint64_t *caption_ids; /* (max batch): and their captions */
     float *weights;        /* (max batch): of the distinct rows */
     float *view_row[2];    /* (R): one anchor's similarities and their gradient */
-    float *matrix[6];      /* (R, R): what in and out hold, among the distinct ids */
-    /* (2), (R) each: by tiles, what is known of anchors, and the weights that the step leaves; see
-     * loss_tiled.c. NULL: it is given the whole matrix */
+    float *matrix[6];      /* (R, R): in's and out's matrices of the distinct ids */
+    /* (2), (R) each: with tiles, the anchors' sums, and the weights that the step returns; see
+     * loss_tiled.c. NULL: the whole matrix */
     struct contrast_lines *lines;
-    uint64_t *carried_ids; /* (2, max batch): the same of those in `in`; of a row with `carried` */
-    float *carried[2];     /* (2, max batch): similarity and gradient */
+    uint64_t *carried_ids; /* (2, max batch): of the distinct rows; if row->carried */
+    float *carried[2];     /* (2, max batch): their similarity and gradient */
 };
 
-/* One side of S: element (anchor, contrast); or, by tiles, `lines` instead of the elements, which
- * are then read and written by the functions of an anchor's contrasts below alone. */
+/* One side of S: element (anchor, candidate); with tiles `lines` instead of the elements, which
+ * only the functions of an anchor's negatives below read and write. */
 struct loss_side {
     const float *similarity;
     float *gradient;
     int64_t count;
     int64_t anchor_stride, contrast_stride;
-    int64_t positives;    /* m: contrasts of an anchor are the rows of other samples */
+    int64_t positives;    /* m: an anchor's negatives are the rows of other samples */
     const float *weights; /* of anchors; NULL: 1 */
     const struct contrast_lines *lines;
 };
@@ -105,7 +105,7 @@ static inline bool side_is_own(const struct loss_side *s, int64_t first, int64_t
     return (uint64_t)(row - first) < (uint64_t)s->positives;
 }
 
-/* How many contrasts an anchor has. */
+/* How many negatives an anchor has. */
 static inline double side_contrasts(const struct loss_side *s) {
     return (double)(s->count - s->positives);
 }
@@ -119,16 +119,16 @@ static inline double side_own(const struct loss_side *s, int64_t anchor) {
                             : (double)s->similarity[side_place(s, anchor, anchor)];
 }
 
-/* Delta: similarity of (anchor, contrast) less that of the anchor's own pair. */
+/* Delta: the similarity of (anchor, candidate) minus the positive's. */
 static inline double side_delta(const struct loss_side *s, int64_t anchor, int64_t contrast) {
     if (s->lines != NULL) {
-        return 0.0; /* only of the own pair, see above */
+        return 0.0; /* only of the positive, see above */
     }
     return (double)s->similarity[side_place(s, anchor, contrast)] -
            (double)s->similarity[side_place(s, anchor, anchor)];
 }
 
-/* (Delta - zeta of the contrast) / tau; zeta may be NULL. */
+/* (Delta - zeta of the candidate) / tau; zeta may be NULL. */
 static inline double side_exponent(const struct loss_side *s,
                                    int64_t anchor,
                                    int64_t contrast,
@@ -145,7 +145,7 @@ static inline double log_add(double a, double b) {
     return high == -HUGE_VAL ? high : high + log1p(exp(low - high));
 }
 
-/* The running mean u <- (1 - gamma) u + gamma g in log space; the first visit takes g as it is. */
+/* The moving average u <- (1 - gamma) u + gamma g in log space; u <- g at the first visit. */
 static inline double log_running_mean(float log_u, double log_g, double gamma) {
     if (!sample_state_visited(log_u) || gamma >= 1.0) {
         return log_g;
@@ -153,7 +153,7 @@ static inline double log_running_mean(float log_u, double log_g, double gamma) {
     return log_add(log1p(-gamma) + (double)log_u, log(gamma) + log_g);
 }
 
-/* The running mean of fastclip, scent and hgcl: of eps + g, with gamma or scent's gamma of the
+/* The moving average of fastclip, scent and hgcl: of eps + g, with gamma or scent's gamma per
  * anchor. */
 static inline double loss_updated_u(const struct loss *l, float log_u, double log_g, double gamma) {
     const struct loss_options *o = &l->options;
@@ -166,8 +166,8 @@ static inline double loss_updated_u(const struct loss *l, float log_u, double lo
     return log_add((double)log_u - log_add(0.0, logit), log_estimate - log_add(0.0, -logit));
 }
 
-/* Adds a gradient computed in double to an element of the f32 matrix; by tiles to that of the
- * anchor's own pair. */
+/* Adds a gradient computed in double to an element of the f32 matrix, with tiles the positive's.
+ */
 static inline void side_add(const struct loss_side *s, int64_t anchor, int64_t contrast, double g) {
     if (s->lines != NULL) {
         s->lines->own_gradient[anchor] += g;
@@ -177,7 +177,7 @@ static inline void side_add(const struct loss_side *s, int64_t anchor, int64_t c
     *place = (float)((double)*place + g);
 }
 
-/* Adds what an anchor of this row of the batch has of the loss. */
+/* Adds the loss of an anchor of this row of the batch. */
 static inline void loss_add(struct loss_output *out, int64_t row, double value) {
     out->value += value;
     if (out->row_values != NULL) {
@@ -185,18 +185,18 @@ static inline void loss_add(struct loss_output *out, int64_t row, double value) 
     }
 }
 
-/* Sides that keep state: images and texts, or with two views images alone. */
+/* Sides that keep state: images and texts, or with two views only images. */
 static inline int loss_side_count(const struct loss *l) {
     return l->options.views ? SIDE_TEXT : SIDE_COUNT;
 }
 
-/* The place of a sample among the `count` distinct ones of this step; -1: it is not there. */
+/* The position of a sample among the `count` distinct ones of this step; -1: not in it. */
 int64_t loss_find_id(const struct loss *l, int64_t count, uint64_t id);
 
 /* ---- state ---- */
 
-/* The batch's entries of a column (its index in row->columns) and side, f32 or u64: (B), in the
- * order of sample_ids. The step changes them in place. */
+/* The batch's entries of a column (index in row->columns) and side, f32 or u64: (B), in the order
+ * of sample_ids. The step changes them in place. */
 static inline float *loss_window(const struct loss *l, int column, int side) {
     return sample_state_window(l->states[side], l->columns[column][side]);
 }
@@ -205,20 +205,20 @@ static inline uint64_t *loss_window_u64(const struct loss *l, int column, int si
     return sample_state_window_u64(l->states[side], l->columns[column][side]);
 }
 
-/* Of the batch's samples or captions: the steps with them, this one included. */
+/* Steps with each of the batch's samples or captions, this one included. */
 static inline uint64_t *loss_visits(const struct loss *l, int side) {
     return sample_state_window_u64(l->states[side], l->visits[side]);
 }
 
-/* The batch's entries of an f32 column, one for each of its rows: copied to `out` (B), and back. */
+/* The batch's entries of an f32 column, one per row: copied to `out` (B), and back. */
 void loss_take_rows(const struct loss *l, float *out, int column, int side, int64_t b);
 void loss_put_rows(struct loss *l, const float *rows, int column, int side, int64_t b);
 
 /* ---- two views ---- */
 
-/* The row of one of the 2B anchors in the form that the functions of one side expect, as anchor 0:
- * its other view first, then the 2B - 2 views of other samples, in order; count is 2B - 1.
- * loss_put_view adds what they left in its gradient to the anchor's row. */
+/* The row of one of the 2B anchors as the functions of one side expect it, as anchor 0: its other
+ * view first, then the 2B - 2 views of other samples, in order; count is 2B - 1. loss_put_view adds
+ * its gradient to the anchor's row. */
 struct loss_side loss_take_view(struct loss *l, const struct loss_input *in, int64_t anchor);
 void loss_put_view(const struct loss_side *row,
                    const struct loss_input *in,
@@ -227,9 +227,9 @@ void loss_put_view(const struct loss_side *row,
 
 /* ---- steps ---- */
 
-/* The beginning and the end of every step: checks, distinct ids (*count of them, l->ids and
- * l->places), and their state into its window; back from there, and its means. In between, once
- * nothing can fail, the visits. Return what loss_step does. */
+/* The beginning and end of every step: checks, distinct ids (*count of them, in l->ids and
+ * l->places), and their state copied to the window; later copied back, and its means. In between,
+ * once nothing can fail, visits are counted. Return as loss_step. */
 enum status loss_begin_step(struct loss *l,
                             const struct loss_input *in,
                             struct loss_output *out,
@@ -241,21 +241,21 @@ void loss_put_row_values(const struct loss *l, double *values, int64_t b, int64_
 enum status
 loss_end_step(struct loss *l, struct loss_output *out, int64_t count, struct error *err);
 
-/* A step of losses that are a mean over anchors: row->anchor of every image and every text, or
- * of every view; then the temperature, if it is learned. */
+/* A step of losses that are a mean over anchors: row->anchor for every image and text, or every
+ * view; then the temperature, if it is learned. */
 void loss_step_anchors(struct loss *l, const struct loss_input *in, struct loss_output *out);
 
 /* row->anchor of clip, for losses that add to it. */
 double
 loss_clip_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, double share);
 
-/* The temperature that holds for all samples in this step. */
+/* The temperature of all samples in this step. */
 double loss_tau(const struct loss *l);
 
 /* gamma in an epoch. */
 double loss_gamma(const struct loss *l, uint64_t epoch);
 
-/* The row's step; temperatures keep their values in an epoch of recovery. */
+/* The row's step; temperatures are constant in recover_epochs. */
 void loss_run_row(struct loss *l, const struct loss_input *in, struct loss_output *out);
 
 /* dL/dlog(1/tau) of a loss that depends on tau only as S / tau: sum of dL/dS_ij S_ij. */
@@ -263,14 +263,14 @@ double loss_scale_gradient(const struct loss *l,
                            const struct loss_input *in,
                            const struct loss_output *out);
 
-/* Step size of learned scalars. */
+/* Learning rate of learned scalars. */
 double loss_scalar_lr(const struct loss *l, const struct loss_input *in);
 
-/* One step of Adam (0.9, 0.999, 1e-8) along the gradient of log(1/tau), bounded by tau_min and
- * tau_max, where the temperature is global; nothing otherwise. */
+/* If the temperature is global: one step of Adam along the gradient of log(1/tau), bounded by
+ * tau_min and tau_max. Else nothing. */
 void loss_learn_scale(struct loss *l, const struct loss_input *in, double gradient);
 
-/* One sample's tau, within tau_min and tau_max, along a moving average of its gradient h, which is
+/* Steps one sample's tau, within [tau_min, tau_max], along a moving average of its gradient h,
  * bounded by +-most. */
 void loss_step_own_tau(const struct loss_options *o,
                        float *tau,
@@ -278,7 +278,7 @@ void loss_step_own_tau(const struct loss_options *o,
                        double h,
                        double most);
 
-/* The same for any learned scalar, without bounds; `steps` counts from 1. */
+/* One step of Adam of any learned scalar, without bounds; `steps` counts from 1. */
 void loss_adam(struct loss_learned *s,
                const struct loss_options *o,
                double gradient,
@@ -287,14 +287,14 @@ void loss_adam(struct loss_learned *s,
 
 /* ---- one anchor ---- */
 
-/* log of the mean over contrasts c != anchor of exp((Delta_c - zeta_c)/tau); zeta may be NULL. */
+/* log of the mean over negatives c of exp((Delta_c - zeta_c)/tau); zeta may be NULL. */
 double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, const float *zeta);
 
-/* One anchor's InfoNCE loss: -log of the share of its own pair in the softmax over all. */
+/* One anchor's InfoNCE loss: -log of the positive's softmax probability among all candidates. */
 double side_info_nce(const struct loss_side *s, int64_t anchor, double tau);
 
-/* Adds w_c = exp(exponent(c) - log_norm) share, times `weight`, to the gradient of every contrast;
- * exponent as in side_log_mean. Returns the sum of w_c and that of w_c Delta_c. */
+/* Adds w_c = exp(exponent(c) - log_norm) share, times `weight`, to the gradient of every negative;
+ * exponent as in side_log_mean. Returns the sums of w_c and of w_c Delta_c. */
 struct side_weights {
     double total, moment;
 };
@@ -307,9 +307,8 @@ struct side_weights side_add_weights(const struct loss_side *s,
                                      double weight);
 
 /* A surrogate with constant weights, sum_c w_c Delta_c: adds the gradient of one anchor times
- * `share` and the anchor's weight, and returns its value times share alone. log_norm: weight w_c =
- * exp(exponent(c) - log_norm), where exponent is Delta/tau less zeta/tau of the contrast (zeta may
- * be NULL). */
+ * `share` and the anchor's weight; returns its value times share. w_c = exp(exponent(c) -
+ * log_norm), with the exponent (Delta - zeta of the candidate) / tau (zeta may be NULL). */
 double side_add_surrogate(const struct loss_side *s,
                           int64_t anchor,
                           double tau,
