@@ -1,6 +1,6 @@
 /*
- * attention_pool: the pooling of CLIP's residual networks: the mean of an image's rows attends to
- * itself and to the rows.
+ * attention_pool: the pooling of CLIP's ResNets: the mean of an image's rows attends to itself and
+ * to the rows.
  *
  *   x (N, P, P, C) -> [mean, rows] + positions -> attention -> the mean's row (N, C)
  *
@@ -30,8 +30,8 @@ struct attention_pool {
     struct tensor dqkv, dsequence;
 };
 
-/* The calls of a tower: add returns as params_add; place as resnet_place; x and dx (N, P, P, C),
- * out and dout (N, C); dx is set, gradients of parameters are by mode. */
+/* The calls of a tower: add returns as params_add, place as resnet_place. x and dx (N, P, P, C),
+ * out and dout (N, C). dx is set, gradients of parameters are set or added by mode. */
 enum status attention_pool_add(struct attention_pool *a, struct params *p, struct error *err);
 void attention_pool_place(struct attention_pool *a,
                           struct device *dev,

@@ -1,8 +1,8 @@
 /*
  * carve: places tensors in one planned block, each aligned to 64 bytes.
  *
- * The same layout function runs twice: with base NULL it only counts bytes, then, with the block
- * allocated, it places. So the plan and the placement can never differ.
+ * A layout function runs twice: with base NULL it only counts bytes; then, with the block
+ * allocated, it places. So plan and placement cannot differ.
  */
 #ifndef TRAIN_MODEL_CARVE_H
 #define TRAIN_MODEL_CARVE_H
@@ -27,13 +27,13 @@ static inline struct tensor carve_take(struct carve *c, struct tensor t) {
     return t;
 }
 
-/* Type of norms, batch statistics and gradients of parameters: BF16 is for activations alone.
+/* Type of norms, batch statistics and gradients of parameters: BF16 is for activations only.
  */
 static inline enum dtype statistics_dtype(enum dtype activations) {
     return activations == DTYPE_BF16 ? DTYPE_F32 : activations;
 }
 
-/* An operand that is omitted. All members are named for C++, which warns about missing ones. */
+/* An omitted operand. All fields are listed for C++, which warns about missing ones. */
 static const struct tensor NOT_WANTED = {NULL, (enum dtype)0, 0, {0}};
 
 /* The first n rows of a tensor planned for the largest batch. */

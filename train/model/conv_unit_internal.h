@@ -1,6 +1,6 @@
 /*
- * conv_unit: a convolution, its norm, a residual and an activation, as one operator: what image
- * towers are made of, and, with 1 x 1 pixels, a linear layer with a norm.
+ * conv_unit: a convolution, its norm, a residual and an activation as one operator: the unit of
+ * convolutional towers, and, with 1 x 1 pixels, a linear layer with a norm.
  */
 #ifndef TRAIN_MODEL_CONV_UNIT_INTERNAL_H
 #define TRAIN_MODEL_CONV_UNIT_INTERNAL_H
@@ -8,19 +8,19 @@
 #include "train/model/carve.h"
 #include "train/model/resnet.h"
 
-/* What the units of a model share. */
+/* Shared by the units of a model. */
 struct unit_owner {
     struct params *params;
-    struct device *dev; /* NULL before the model is attached */
+    struct device *dev; /* NULL before placement */
     enum resnet_norm norm;
     const struct batch_norm_group *group;
-    struct tensor dpre;    /* room for the gradient of any unit's `pre` */
+    struct tensor dpre;    /* memory for the gradient of any unit's `pre` */
     enum resnet_pass pass; /* of forward */
     enum write_mode mode;  /* of gradients of parameters, backward */
 };
 
 struct unit {
-    /* Indices in the table; those of a norm only where there is one, running ones of batch norm. */
+    /* Indices in the table; gamma and beta only with a norm, running_x only with batch norm. */
     int32_t weight, gamma, beta, running_mean, running_var;
     int32_t in_channels, out_channels;
     int32_t kernel, stride, pad;
@@ -44,7 +44,7 @@ enum status unit_add_norm(struct unit *u,
                           enum param_init gamma_init,
                           struct error *err);
 
-/* mean and rstd of activations (n, P, P, channels), without memory. Requires a norm. */
+/* Shape of mean and rstd for activations (n, P, P, channels), without memory. Requires a norm. */
 struct tensor
 unit_statistics(const struct unit_owner *o, enum dtype dtype, int64_t n, int32_t channels);
 
@@ -56,7 +56,7 @@ enum status unit_forward(const struct unit_owner *o,
                          struct error *err);
 
 /* dout (N, P', P', O) -> din (N, P, P, I), which may be omitted, and dresidual like dout, which is
- * omitted where the forward call had no residual. */
+ * omitted if the forward call had no residual. */
 enum status unit_backward(const struct unit_owner *o,
                           const struct unit *u,
                           struct tensor in,

@@ -1,11 +1,11 @@
 /*
- * foreign: a model that another program saved: a folder with its configuration and its weights.
+ * foreign: a model saved by another program: a folder with configuration and weights.
  *
  *   open_clip_config.json, and open_clip_model, open_clip_pytorch_model or model.safetensors
  *   config.json of Hugging Face's CLIPModel or SiglipModel, preprocessor_config.json,
  *     model.safetensors
  *
- * The tokenizer is CLIP's, or of another vocabulary the one in the folder.
+ * The tokenizer is CLIP's, or for another vocabulary the one in the folder.
  *
  * Threading : pure functions.
  * Untrusted : every byte of the files.
@@ -24,28 +24,28 @@
 
 struct foreign_model {
     char weights[PATH_MAX_BYTES];
-    struct dual_encoder_options options; /* its vocab_count is the tokenizer's, if there is one */
+    struct dual_encoder_options options; /* vocab_count is the tokenizer's, if there is one */
     enum model_names names;
     enum open_clip_resize resize;
     struct safetensors *file;
-    struct tokenizer *tokenizer; /* NULL: none was found */
+    struct tokenizer *tokenizer; /* NULL: none */
     double tau;                  /* exp(-logit_scale) */
-    double bias;                 /* logit_bias; NaN: there is none */
+    double bias;                 /* logit_bias; NaN: none */
 };
 
-/* Whether `path` is such a folder, or a file of weights in one. */
+/* Whether `path` is such a folder, or a weights file in one. */
 bool foreign_is(const char *path);
 
-/* Opens one. `out` is good for fini either way. Returns OK, NOTFOUND, IO, NOMEM, CORRUPT, LIMIT,
- * MISMATCH, or UNSUPPORTED naming the field of the configuration that cannot be expressed. */
+/* Opens one. Call fini even after a failure. Returns OK, NOTFOUND, IO, NOMEM, CORRUPT, LIMIT,
+ * MISMATCH, or UNSUPPORTED naming the unsupported field of the configuration. */
 enum status foreign_open(struct foreign_model *out,
                          const struct file_system *fs,
                          const char *path,
                          struct error *err);
 void foreign_fini(struct foreign_model *m); /* accepts an all-zero one */
 
-/* What the preprocess_cfg in a JSON file of open_clip's form has; without it, or a field of it,
- * *norm and *resize remain. Returns OK, NOTFOUND, IO, NOMEM, CORRUPT, or UNSUPPORTED naming the
+/* Reads the preprocess_cfg of a JSON file in open_clip's format; *norm and *resize stay if it, or
+ * their field, is missing. Returns OK, NOTFOUND, IO, NOMEM, CORRUPT, or UNSUPPORTED naming the
  * field. */
 enum status foreign_read_images(enum image_norm_kind *norm,
                                 enum open_clip_resize *resize,

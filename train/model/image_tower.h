@@ -1,9 +1,9 @@
 /*
- * image_tower: the image tower of an encoder, a residual network or a vision transformer. Each
- * function is that of resnet.h or vit.h.
+ * image_tower: an encoder's image tower, a ResNet or a vision transformer. Each function is the one
+ * of resnet.h or vit.h.
  *
  * Threading : one owner.
- * Ownership : as of the towers.
+ * Ownership : as resnet.h and vit.h.
  */
 #ifndef TRAIN_MODEL_IMAGE_TOWER_H
 #define TRAIN_MODEL_IMAGE_TOWER_H
@@ -17,8 +17,8 @@ struct image_tower {
     struct vit *vit;
 };
 
-/* Makes a vision transformer where vit->layers is not 0. Its size and norm of the input, batch and
- * training are those of `resnet`, and are written to *vit. */
+/* Creates a vision transformer if vit->layers is not 0. Its image_px, norm, max_batch and training
+ * are taken from `resnet` and written to *vit. Returns as resnet_create. */
 enum status image_tower_create(struct image_tower *out,
                                struct params *p,
                                const struct resnet_options *resnet,
@@ -37,7 +37,7 @@ void image_tower_place(const struct image_tower *t,
 /* As vit_ready. */
 enum status image_tower_ready(const struct image_tower *t, struct error *err);
 
-/* kept: as in vit_forward; not present for a residual network. */
+/* kept: as in vit_forward; omitted for a ResNet. */
 enum status image_tower_forward(const struct image_tower *t,
                                 struct tensor *features,
                                 const struct tensor *images,

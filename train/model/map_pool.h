@@ -22,7 +22,7 @@ struct map_pool {
     int32_t heads;
     float eps;
     enum activation act;
-    int32_t latent, q, proj, fc1, fc2; /* in the table; the next one is the bias, after q's kv */
+    int32_t latent, q, proj, fc1, fc2; /* in the table, each followed by its bias; q's by kv */
     struct norm norm;                  /* its sum is y */
 
     struct tensor x; /* (N P, D) of the last forward */
@@ -32,14 +32,15 @@ struct map_pool {
     struct tensor dqkv, dx, drow, dy, dhidden, dpre;
 };
 
-/* Where the N images' rows are, on the device. */
+/* Positions of the N images' rows, on the device. */
 struct map_pool_batch {
     struct segments segments;
     struct tensor queries; /* (N) i32, 3 P n: the first row's q among (3 N P, D) */
 };
 
-/* The calls of a tower: add returns as params_add; place as resnet_place; x and *dx (N P, D), out
- * and dout (N, D). x must not change until backward; gradients of parameters are by mode. */
+/* The calls of a tower: add returns as params_add, place as resnet_place. x and *dx (N P, D), out
+ * and dout (N, D). x must not change until backward; gradients of parameters are set or added by
+ * mode. */
 enum status map_pool_add(struct map_pool *a, struct params *p, struct error *err);
 void map_pool_place(struct map_pool *a,
                     struct device *dev,

@@ -1,17 +1,16 @@
 /*
- * resnet: image towers of timm's ResNet family, forward and backward by hand over the operator
- * table.
+ * resnet: image towers of timm's ResNet family, forward and backward on the operator table.
  *
  *   images u8 (N, S, S, 3) -> normalise -> stem -> 4 stages of blocks -> global average -> (N, F)
  *
  * Parameter names are timm's (conv1.weight, layer1.0.conv1.weight, layer2.0.downsample.0.weight,
- * ...) after the table's prefix; there is no classifier and no num_batches_tracked. With group norm
- * the names of batch norm stay, but for running statistics; without norms there are only
- * convolutions. Norms: eps 1e-5, momentum 0.1. Initial values: convolutions normal with deviation
- * sqrt(2 / fan_out), the last norm of every block with gamma 0, all others 1.
+ * ...) after the table's prefix, without classifier and num_batches_tracked. Group norm has the
+ * names of batch norm, without running statistics; without norms there are only convolutions.
+ * Norms: eps 1e-5, momentum 0.1. Initial values: convolutions normal with std sqrt(2 / fan_out),
+ * gamma 0 in the last norm of every block, else 1.
  *
  * Threading : one owner.
- * Ownership : parameters belong to the table, activations to the memory given at attach; the tower
+ * Ownership : parameters belong to the table, activations to the memory given to place; the tower
  *             owns only its description. Images are the caller's.
  */
 #ifndef TRAIN_MODEL_RESNET_H
@@ -31,9 +30,9 @@
 enum { RESNET_MAX_BATCH = 1 << 20 };
 
 enum resnet_pass {
-    RESNET_INFERENCE, /* running statistics, nothing is kept */
-    RESNET_TRAINING,  /* statistics of the batch, and the running ones move towards them */
-    RESNET_REPLAY,    /* a training pass once more: the running statistics stay */
+    RESNET_INFERENCE, /* running statistics; nothing is kept */
+    RESNET_TRAINING,  /* batch statistics; updates the running ones */
+    RESNET_REPLAY,    /* repeats a training pass; running statistics stay */
 };
 
 enum resnet_stem {
@@ -43,42 +42,42 @@ enum resnet_stem {
 
 enum resnet_norm {
     RESNET_NORM_BATCH,
-    RESNET_NORM_GROUP, /* of 32 groups, or as many as divide 32 and the channels (24: 8) */
-    RESNET_NORM_NONE,  /* no normalisation: EMC2's --disable_batchnorm */
+    RESNET_NORM_GROUP, /* 32 groups, or the most that divide 32 and the channels (24: 8) */
+    RESNET_NORM_NONE,  /* no normalisation (EMC2's --disable_batchnorm) */
     RESNET_NORM_COUNT
 };
 
 /* "batch", "group", "none"; then NULL. */
 extern const char *const RESNET_NORM_NAMES[RESNET_NORM_COUNT + 1];
 
-/* Groups of a layer: 0 without norms. */
+/* Groups of a layer; 0: not group norm. */
 int32_t resnet_group_count(enum resnet_norm norm, int32_t channels);
 
 struct resnet_options {
     bool bottleneck;   /* 1x1, 3x3, 1x1 with expansion 4 (stride on the 3x3); else two 3x3 */
     bool deep_stem;    /* three 3x3 of width 3/8, 1/2 and 1 (timm: deep tiered); else one 7x7 */
     bool average_down; /* shortcut: 2x2 average pool, then 1x1; else 1x1 with stride */
-    /* Above 0: CLIP's residual network, of bottlenecks, image_px a multiple of 32. The heads of its
-     * attention pool; a stem of three 3x3 (1/2, 1/2, 1) and an average pool, pools in place of
-     * strides, open_clip's names and initial values. */
+    /* > 0: CLIP's ResNet with so many heads in its attention pool: bottlenecks, a stem of three 3x3
+     * (1/2, 1/2, 1) and an average pool, pools instead of strides, open_clip's names and initial
+     * values; image_px a multiple of 32. */
     int32_t pool_heads;
     int32_t blocks[4]; /* per stage, each >= 1 */
     int32_t width;     /* channels of the first stage, a multiple of 8 (64) */
     enum resnet_stem stem;
-    enum resnet_norm norm_layers; /* BATCH; others on devices that have conv_gn */
+    enum resnet_norm norm_layers; /* default BATCH; others require the operator conv_gn */
     enum image_norm_kind norm;    /* input normalisation; default CLIP */
-    int32_t image_px;             /* S, side of the input, >= 8 */
-    int32_t max_batch;            /* N at most */
-    bool training;                /* false: no backward, buffers are reused from block to block */
-    /* Ranks that run every training pass, replay and backward together: batch statistics are over
-     * the images of all of them. Borrowed; NULL: over those of the call, and without batch norm. In
-     * the options of an encoder also for the batch norm of its head. */
+    int32_t image_px;             /* S, input resolution, >= 8 */
+    int32_t max_batch;            /* largest N */
+    bool training;                /* false: no backward pass, blocks reuse buffers */
+    /* Ranks that run every training pass, replay and backward together: batch statistics cover the
+     * images of all of them. Borrowed; NULL: the images of the call; must be NULL without batch
+     * norm. In an encoder's options also for the batch norm of its head. */
     const struct batch_norm_group *bn_group;
 };
 
 /* Fills *opt for "resnet10t", "resnet18", "resnet34", "resnet50" or "tiny" (ResNet-18 with one
- * block a stage, 16 to 128 channels): standard stem, 224 px, batch 1, training. Returns OK or USAGE
- * (unknown, with the list of names in the message). */
+ * block per stage, 16 to 128 channels): standard stem, 224 px, batch 1, training. Returns OK or
+ * USAGE (unknown name; the message lists the names). */
 enum status resnet_preset(struct resnet_options *opt, const char *name, struct error *err);
 
 struct resnet;
@@ -96,17 +95,16 @@ int32_t resnet_feature_count(const struct resnet *r); /* F */
 /* As vit_ready; accepts NULL. */
 enum status resnet_ready(struct resnet *r, struct error *err);
 
-/* Places all activations: `kept` holds what lives from forward to backward and the features,
- * `scratch` holds nothing between two calls and may be shared with other towers. dtype is that of
- * the table. First with empty carves and dev NULL, which counts; once more, with memory, before
- * forward. */
+/* Places all activations: in `kept` those needed from forward to backward and the features; in
+ * `scratch` a workspace, which may be shared with other towers. dtype: the table's. Call it first
+ * with empty carves and dev NULL, which counts; then again, with memory, before forward. */
 void resnet_place(struct resnet *r,
                   struct device *dev,
                   enum dtype dtype,
                   struct carve *kept,
                   struct carve *scratch);
 
-/* images (N, S, S, 3) u8 on the device, N in [1, max_batch]. A training pass and its replay need
+/* images (N, S, S, 3) u8 on the device, N in [1, max_batch]. Training pass and replay require
  * options.training. *features (N, F) is a view until the next forward. Returns OK or what the
  * device returns. */
 enum status resnet_forward(struct resnet *r,

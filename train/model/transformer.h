@@ -1,16 +1,16 @@
 /*
- * transformer: text towers: token and position embedding, the blocks of blocks.h, and a pool.
+ * transformer: text towers: token and position embeddings, the blocks of blocks.h, and a pool.
  *
- *   TRANSFORMER_DISTILBERT  post-norm, eps 1e-12, GELU, every row sees all; Hugging Face's names
+ *   TRANSFORMER_DISTILBERT  post-norm, eps 1e-12, GELU, not causal; Hugging Face's names
  *                           (embeddings.word_embeddings.weight, transformer.layer.0...); normal
- *                           initial values with deviation 0.02
+ *                           initial values with std 0.02
  *   TRANSFORMER_CLIP        pre-norm, eps 1e-5, causal; open_clip's names (token_embedding.weight,
  *                           transformer.resblocks.0..., ln_final) and initial values; SigLIP's
  *                           (`whole`): not causal, eps 1e-6
  *
- * Learned positions; keys beyond a caption's length masked. The features are one row of each
- * caption, and then the last block computes its FFN for that row alone, or the mean over the
- * caption's rows (enum transformer_pool). Captions lie in a list of rows, packed or padded; the
+ * Position embeddings are learned; keys beyond a caption's length are masked. The features are one
+ * row of each caption, for which alone the last block then computes its FFN, or the mean over the
+ * caption's rows (enum transformer_pool). Captions are a list of rows, packed or padded; the
  * results are the same.
  *
  * Threading : one owner.
@@ -38,7 +38,7 @@ enum transformer_pool {
     TRANSFORMER_POOL_FIRST, /* the first token's row */
     TRANSFORMER_POOL_MEAN,  /* the mean of the caption's rows */
     TRANSFORMER_POOL_END,   /* the row of the end token */
-    TRANSFORMER_POOL_LAST,  /* the last row, whatever it holds */
+    TRANSFORMER_POOL_LAST,  /* the last row, even if padding */
     TRANSFORMER_POOL_COUNT
 };
 
@@ -51,21 +51,20 @@ struct transformer_options {
     int32_t dim;            /* D, a multiple of heads */
     int32_t heads;          /* >= 1 */
     int32_t ffn_dim;        /* >= 1 */
-    int32_t vocab_count;    /* V, rows of the word table; to be set */
+    int32_t vocab_count;    /* V; must be set */
     int32_t position_count; /* rows of the position table, >= max_tokens; 0: max_tokens */
-    int32_t max_tokens;     /* T at most (30) */
-    int32_t max_batch;      /* N at most */
+    int32_t max_tokens;     /* largest T; default 30 */
+    int32_t max_batch;      /* largest N */
     float dropout;          /* [0, 1); default 0.1 */
     enum activation act;    /* a GELU */
     enum transformer_pool pool;
-    bool whole; /* SigLIP's: every caption has max_tokens rows, padding too, which all are seen */
+    bool whole; /* SigLIP's: every caption has max_tokens rows, including padding, without mask */
     bool training; /* false: no backward, blocks share one set of buffers */
 };
 
-/* Fills *opt for "distil" (6 layers of 768, 12 heads, FFN 3072, 512 positions), "small" (4 x 384,
- * 6 heads) or "tiny" (2 x 192, 3 heads): DistilBERT's kind, dropout 0.1, 30 tokens, batch 1,
- * training; vocab_count is left 0. Returns OK or USAGE (unknown, with the list of names in the
- * message). */
+/* Fills *opt for "distil" (6 layers of 768, 12 heads, FFN 3072, 512 positions), "small" (4 x 384, 6
+ * heads) or "tiny" (2 x 192, 3 heads): DistilBERT's kind, dropout 0.1, 30 tokens, batch 1,
+ * training; vocab_count is 0. Returns OK or USAGE (unknown name; the message lists the names). */
 enum status
 transformer_preset(struct transformer_options *opt, const char *name, struct error *err);
 
@@ -94,10 +93,9 @@ struct transformer_batch {
     struct tensor tokens;  /* (R) i32 on the device, N <= R <= max_batch max_tokens */
     struct tensor starts;  /* (N) i32 on the device, first row of each, N <= max_batch */
     struct tensor lengths; /* (N) i32 on the device, each in [1, T]; see struct segments */
-    struct tensor
-        ends; /* (N) i32 on the device, row of each one's end token; read by POOL_END, _LAST */
-    int64_t longest; /* T <= max_tokens, no shorter than any */
-    /* Keys of dropout, on the device; read where it is active, in the backward pass too. */
+    struct tensor ends;    /* (N) i32 on the device, row of each end token; for POOL_END, _LAST */
+    int64_t longest;       /* T <= max_tokens, the longest caption */
+    /* Keys of dropout, on the device; read if it is active, also in the backward pass. */
     const uint64_t *sample_ids; /* (N) */
     const struct step_values *values;
     uint64_t seed;

@@ -1,17 +1,17 @@
 /*
  * view_encoder: one image tower for two views of every image, with the projection head of SimCLR
- * and its successors (linear without bias, batch norm, ReLU, linear), and L2 normalisation.
+ * and later methods (linear without bias, batch norm, ReLU, linear), and L2 normalisation.
  *
  *   views u8 (2N, S, S, 3) -> tower -> (2N, F) -> proj.0, proj.1, ReLU -> (2N, H) -> proj.3
  *                                                            -> (2N, E) -> / norm -> X (2N, E)
  *
- * Both views go through as one batch: batch statistics are over all 2N, or, as in dual_encoder,
- * over the 2M views of a micro-batch of M images (with image.bn_group, over those of all ranks),
- * and backward runs each forward once more. Evaluation uses F, before the head. Names in the table
- * and in checkpoints, in this order: "image." + timm's, proj.0.weight, proj.1.* (batch norm),
- * proj.3.weight, proj.3.bias, as PyTorch's Sequential would have them. The head's linear layers
- * start uniform in +-1/sqrt(fan_in). The norm of the head is as the tower's (image.norm_layers):
- * without norms proj.1 does not exist, and the hidden layer has no bias (EMC2's code has one).
+ * Both views are one batch: batch statistics cover all 2N, or, as in dual_encoder, the 2M views of
+ * a micro-batch of M images (with image.bn_group: of all ranks), and backward then repeats each
+ * forward. Evaluation uses F, before the head. Names in the table and in checkpoints, in this
+ * order: "image." + timm's, proj.0.weight, proj.1.* (batch norm), proj.3.weight, proj.3.bias, as in
+ * PyTorch's Sequential. The head's linear layers start uniform in +-1/sqrt(fan_in). The head's norm
+ * is the tower's kind (image.norm_layers): without norms proj.1 does not exist, and the hidden
+ * layer has no bias (EMC2's code has one).
  *
  * Create plans and allocates all memory; later calls allocate nothing.
  *
@@ -32,28 +32,25 @@
 #include "train/model/resnet.h"
 
 struct view_encoder_options {
-    struct resnet_options image; /* max_batch and training are taken from below */
+    struct resnet_options image; /* max_batch and training are set from below */
     struct vit_options vit;      /* layers > 0: the image tower, without patch dropout; of `image`
                                     image_px, norm, norm_layers and bn_group (of the head) are read */
     int32_t hidden_dim;          /* H, [1, 65536] */
     int32_t embed_dim;           /* E, [1, 65536] */
     bool raw;                    /* X is the head's output, not L2-normalised; not with BF16 */
-    int32_t max_batch;           /* images of one call at most: 2N for training */
-    int32_t micro_batch;         /* images whose two views the tower holds at a time, [0, N];
-                                    0: all of max_batch */
+    int32_t max_batch;           /* largest number of images per call: 2N for training */
+    int32_t micro_batch;         /* images whose two views the tower holds, [0, N]; 0: all */
     bool training;               /* gradients, moments and a backward pass */
     bool recompute;              /* as in dual_encoder_options */
-    bool average;                /* the table keeps an average of its values; default false */
-    int32_t moments;             /* numbers of the optimiser for each parameter, 1 or 2 */
-    enum dtype dtype;            /* of activations: F32; F64 or BF16 where the device has it.
-                                    Embeddings, values and gradients of a
-                                    BF16 model are f32 */
+    bool average;                /* the table keeps a moving average of its values; default false */
+    int32_t moments;             /* of the optimiser, 1 or 2 per parameter */
+    enum dtype dtype;            /* of activations, as in dual_encoder_options */
     struct comm *comm; /* ranks that share a batch, as in dual_encoder_options; default NULL */
-    int32_t slots;     /* places for whole batches on the device, [0,
-                          DUAL_ENCODER_MAX_SLOTS], see view_encoder_put; default 0 */
+    int32_t slots;     /* memory for whole batches on the device, [0, DUAL_ENCODER_MAX_SLOTS], see
+                          view_encoder_put; default 0 */
 };
 
-/* The plan alone, as dual_encoder_plan. */
+/* As dual_encoder_plan. */
 enum status view_encoder_plan(struct dual_encoder_memory *out,
                               const struct view_encoder_options *opt,
                               struct error *err);
@@ -94,9 +91,8 @@ view_encoder_put(struct view_encoder *m, const struct view_encoder_batch *batch,
 /* As dual_encoder_shape. */
 uint64_t view_encoder_shape(const struct view_encoder *m, int32_t slot);
 
-/* Training: batch statistics, and what backward needs is kept. *x (2N, E) has rows of length 1
- * (unless options.raw): the first views, then the second ones. Returns OK or what the device
- * returns. */
+/* Training: uses batch statistics, and keeps what backward needs. *x (2N, E) is normalised (unless
+ * options.raw): the first views, then the second views. Returns OK or what the device returns. */
 enum status view_encoder_forward(struct view_encoder *m,
                                  struct tensor *x,
                                  const struct view_encoder_batch *batch,
@@ -111,9 +107,9 @@ enum status view_encoder_backward(struct view_encoder *m,
                                   const struct gradient_ready *ready,
                                   struct error *err);
 
-/* For evaluation: running statistics. count in [1, max_batch], or 2 micro_batch where that is not
- * 0; *x (count, E); *features (count, F), if requested (may be NULL), is the output of the tower in
- * its type. Not between forward and backward. */
+/* For evaluation: running statistics. count in [1, max_batch], or at most 2 micro_batch if that is
+ * not 0; *x (count, E); *features (count, F), if not NULL, is the tower's output in its own type.
+ * Not between forward and backward. */
 enum status view_encoder_encode(struct view_encoder *m,
                                 struct tensor *x,
                                 struct tensor *features,

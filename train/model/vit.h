@@ -1,6 +1,6 @@
 /*
- * vit: vision transformers: patches as rows, positions, the blocks of blocks.h; CLIP's, with a
- * class token, or SigLIP's.
+ * vit: vision transformers: patches as rows, position embeddings, the blocks of blocks.h; CLIP's,
+ * with a class token, or SigLIP's.
  *
  *   images (N, S, S, 3) -> patches (N, G^2, 3 P^2) -> conv1 -> class token before them
  *     -> + positions -> ln_pre -> blocks, pre-norm -> ln_post of the class token's row (N, D)
@@ -9,7 +9,7 @@
  *
  * G = S / P. Names and initial values of CLIP's are open_clip's (class_embedding,
  * positional_embedding, conv1.weight, ln_pre, transformer.resblocks.0..., ln_post) after the
- * table's prefix. conv1 is a product with the patches. eps of norms 1e-5, no dropout. SigLIP's has
+ * table's prefix. conv1 is a product with the patches. eps of norms 1e-5, no dropout. SigLIP's have
  * timm's names (patch_embed.proj, pos_embed, blocks.0..., norm, attn_pool...) and eps 1e-6.
  *
  * Threading : one owner.
@@ -31,30 +31,28 @@
 
 struct vit_options {
     int32_t patch_px; /* P, a divisor of image_px */
-    int32_t layers;   /* >= 1; 0 in an encoder's options: another image tower */
+    int32_t layers;   /* >= 1; 0 in an encoder's options: a ResNet instead */
     int32_t dim;      /* D, a multiple of heads */
     int32_t heads;
     int32_t ffn_dim;
-    enum activation act; /* a GELU */
-    bool map;            /* SigLIP's */
-    double
-        patch_dropout; /* [0, 1): share of an image's patches that training drops; not with map */
+    enum activation act;  /* a GELU */
+    bool map;             /* SigLIP's */
+    double patch_dropout; /* [0, 1): fraction of patches that training drops; not with map */
     /* An encoder sets these from its other options. */
     int32_t image_px; /* S; at most 511 patches */
     enum image_norm_kind norm;
-    int32_t max_batch; /* N at most */
+    int32_t max_batch; /* largest N */
     bool training;
 };
 
-/* Where the rows are of N images as sequences of 1 + P rows: one that stands for the image, then
- * its patches, gathered (by `embedding`) from a table that begins with the first rows, one of each
- * image or one of all, and continues with the patches. Of fewer images it is a beginning. Without
- * first rows the sequences have P. */
+/* Row indices of N images as sequences of 1 + P rows: a first row for the image, then its patches,
+ * gathered (by `embedding`) from a table with the first rows, one per image or one for all, and
+ * then the patches. A prefix serves fewer images. Without first rows sequences have P rows. */
 struct patch_rows {
-    struct tensor index;           /* (N (1 + P)) i32, rows of the table */
+    struct tensor index;           /* (N (1 + P)) i32, indices in the table */
     struct tensor starts, lengths; /* (N) i32 */
-    struct tensor patches;         /* (N P) i32, rows of the sequences that are patches */
-    struct tensor queries;         /* (N) i32 without first rows: of map_pool */
+    struct tensor patches;         /* (N P) i32, the sequences' rows that are patches */
+    struct tensor queries;         /* (N) i32, only without first rows: for map_pool */
     int64_t heads;                 /* first rows in the table: N, 1, or 0 */
 };
 
@@ -64,7 +62,8 @@ void patch_rows_place(struct patch_rows *r,
                       int64_t patches,
                       int64_t heads);
 
-/* Once, after the placement with memory. Returns OK, NOMEM or what the device returns. */
+/* Writes the indices, once, after the placement with memory. Returns OK, NOMEM or what the device
+ * returns. */
 enum status patch_rows_write(const struct patch_rows *r, struct device *dev, struct error *err);
 
 struct vit;
@@ -77,7 +76,7 @@ void vit_destroy(struct vit *v); /* accepts NULL */
 
 int32_t vit_feature_count(const struct vit *v); /* D */
 
-/* As blocks_set_backward; what comes before the blocks is before block 0. */
+/* As blocks_set_backward; layers before the blocks count as before block 0. */
 void vit_set_backward(struct vit *v, int32_t frozen, enum blocks_keep keep);
 
 /* As resnet_place. */
@@ -87,16 +86,14 @@ void vit_place(struct vit *v,
                struct carve *kept,
                struct carve *scratch);
 
-/* Once, after the placement with memory: writes where the rows are. Returns OK, NOMEM or what the
- * device returns. */
+/* Call once, after the placement with memory: writes row indices. Returns as patch_rows_write. */
 enum status vit_ready(struct vit *v, struct error *err);
 
-/* Patches of an image that patch_dropout keeps: at least one. */
+/* Patches per image that patch_dropout keeps, >= 1. */
 int32_t vit_kept_patches(const struct vit_options *opt);
 
-/* kept (N (1 + K)) i32: the rows of the N sequences of 1 + P that stay, K = vit_kept_patches; not
- * present: all. images (N, S, S, 3) u8 on the device. *features (N, D) is a view until the next
- * forward. */
+/* kept (N (1 + K)) i32: the rows kept of N sequences of 1 + P, K = vit_kept_patches; omitted: all.
+ * images (N, S, S, 3) u8 on the device. *features (N, D) is a view until the next forward. */
 enum status vit_forward(struct vit *v,
                         struct tensor *features,
                         const struct tensor *images,
