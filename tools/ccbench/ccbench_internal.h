@@ -1,5 +1,5 @@
 /*
- * ccbench_internal: what the parts of ccbench share.
+ * ccbench_internal: shared by the commands of ccbench.
  */
 #ifndef TOOLS_CCBENCH_CCBENCH_INTERNAL_H
 #define TOOLS_CCBENCH_CCBENCH_INTERNAL_H
@@ -19,11 +19,11 @@ int ccbench_ops(int argc, char **argv);
 int ccbench_step(int argc, char **argv);
 int ccbench_loss(int argc, char **argv);
 
-/* Sorts the values; returns the one in the middle. Requires count >= 1. */
+/* Sorts the values and returns the median. Requires count >= 1. */
 double bench_median(double *values, size_t count);
 
-/* Opens a device whose messages, such as the engines that cuDNN chooses, go to `log`, which is set
- * here and must stay. Returns as device_open_with. */
+/* Opens a device that logs to `log`, which is set here and must outlive it. Returns as
+ * device_open_with. */
 enum status bench_open_device(struct device **out,
                               const char *name,
                               uint64_t threads,
@@ -33,14 +33,13 @@ enum status bench_open_device(struct device **out,
                               struct error *err);
 
 enum {
-    BENCH_MAX_MEMORY_MIB = 1024, /* for the images: the first ones of the run that fit */
+    BENCH_MAX_MEMORY_MIB = 1024, /* for the run's first images that fit */
 };
 
-/* The limit of the loader: the time to make pairs_count samples with the functions that its
- * decoding threads call, in a loop over images in memory: those of step_count batches from global
- * step first_step on; unchanged if there are none. `opt` and `threads` are those of the loader.
- * Returns OK, NOMEM, IO, NOTFOUND, CORRUPT, INTERRUPTED, or a failure that is not a damaged
- * sample. */
+/* The loader's limit: the time to make pairs_count samples with the functions of its decoding
+ * threads, in a loop over images in memory, taken from step_count batches beginning at global step
+ * first_step; outputs are unchanged if there are none. `opt` and `threads`: the loader's. Returns
+ * OK, NOMEM, IO, NOTFOUND, CORRUPT, INTERRUPTED, or a failure that is not a damaged sample. */
 enum status bench_limit(double *seconds,
                         double *cpu_seconds,
                         const struct loader_options *opt,
@@ -52,15 +51,15 @@ enum status bench_limit(double *seconds,
                         uint64_t pairs_count,
                         struct error *err);
 
-/* What a machine does at best, measured through its operators. */
+/* A machine's best rates, measured through its operators. */
 struct bench_machine {
-    double product_flops; /* per second, of a square matrix product */
+    double product_flops; /* FLOP/s of a square matrix product */
     int64_t product_side;
-    double copy_bytes; /* per second, read and written, of rows of 4 KB in random order */
+    double copy_bytes; /* bytes/s read and written, rows of 4 KB in random order */
 };
 
-/* large: a product of 8192 and a copy of 1 GiB, calls in a row without a wait; else of 1536 and
- * 64 MiB. Each for `seconds`. Returns OK, INTERRUPTED or what the device says. */
+/* large: a product of side 8192 and a copy of 1 GiB, calls without waiting between them; else 1536
+ * and 64 MiB. Each for `seconds`. Returns OK, INTERRUPTED or what the device returns. */
 enum status bench_machine(struct bench_machine *out,
                           struct device *dev,
                           enum dtype type,
@@ -68,7 +67,7 @@ enum status bench_machine(struct bench_machine *out,
                           double seconds,
                           struct error *err);
 
-/* Whether a name is that of a device whose calls compute before they return. */
+/* Whether the named device computes before a call returns. */
 bool bench_is_host(const char *device);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * step_internal: a training step to be measured: the trainer's, or one tower alone; and what the
- * image tower's convolutions cost alone.
+ * step_internal: a training step to be measured: the trainer's, or only one tower; and the image
+ * tower's convolutions alone.
  */
 #ifndef TOOLS_CCBENCH_STEP_INTERNAL_H
 #define TOOLS_CCBENCH_STEP_INTERNAL_H
@@ -27,60 +27,60 @@ struct bench_step {
     struct device *dev;
     enum dtype dtype;
     struct loader_source source; /* --data */
-    struct trainer *trainer;     /* NULL: one tower alone, of `tower` on own_device */
+    struct trainer *trainer;     /* NULL: only `tower`, on own_device */
     struct bench_tower *tower;
     struct device *own_device;
-    uint64_t token_count; /* of the captions of that */
+    uint64_t token_count; /* tokens of its captions */
 
-    /* Of the last bench_step_run of a trainer: the time of its steps, and of that, waiting for the
-     * loader, or, on a device with a stream, of its queue of kernels. */
+    /* The last bench_step_run of a trainer: the time of its steps, and the part of it waiting for
+     * the loader, or, on a device with a stream, in which its queue of kernels was empty. */
     double elapsed_s, waited_s;
     uint64_t reported_count;
-    /* Of the last step. */
+    /* The last step's. */
     double loss_value;
     uint64_t launches_count;
 };
 
 enum step_how {
-    STEP_FED,      /* with further batches of the loader, if there is one */
-    STEP_REPEATED, /* with the same ones again */
-    STEP_OP_BY_OP, /* likewise, not recorded */
+    STEP_FED,      /* with the loader's next batches, if there is one */
+    STEP_REPEATED, /* reusing the same batches */
+    STEP_OP_BY_OP, /* likewise, without CUDA graphs */
 };
 
-/* Opens device, input, model and loss. `b` is all zero but for its options, and good for close
- * whatever comes back. Returns OK, USAGE, NOMEM, UNSUPPORTED, what the device or the loader says.
+/* Opens device, input, model and loss. `b` is all zero except its options; close it even after a
+ * failure. Returns OK, USAGE, NOMEM, UNSUPPORTED, or what device or loader return.
  */
 enum status bench_step_open(struct bench_step *b, struct error *err);
 void bench_step_close(struct bench_step *b);
 
-/* So many steps, in *seconds together; the device has finished when it returns. Also INTERRUPTED;
- * CORRUPT where a step was not finite. */
+/* Runs `count` steps and waits for them; *seconds: their total time. Returns OK, INTERRUPTED,
+ * CORRUPT (a step was not finite) or what the parts return. */
 enum status bench_step_run(struct bench_step *b,
                            uint64_t count,
                            enum step_how how,
                            double *seconds,
                            struct error *err);
 
-/* Made-up pairs, in memory of `t`, or of malloc where it is NULL; the caller owns it, also after a
+/* Generated pairs, in memory of `t`, or of malloc if it is NULL; the caller owns it, even after a
  * failure. Returns OK or NOMEM. */
 enum status step_make_pairs(struct loader_batch *out,
                             const struct step_options *o,
                             const struct trainer *t,
                             struct error *err);
 
-/* Options of the model that was chosen, before those of its sizes. Returns as open_clip_config and
+/* Options of the chosen model, before size options are applied. Returns as open_clip_config and
  * dual_encoder_preset. */
 enum status step_options_of_model(struct dual_encoder_options *out,
                                   const struct step_options *o,
                                   struct error *err);
 
-/* step_tower.c: one tower on the device, whose features have a constant gradient, with its
- * optimiser. */
+/* step_tower.c: one tower and its optimiser on the device; the gradient of its features is a
+ * constant. */
 enum status bench_tower_open(struct bench_tower **out, struct bench_step *b, struct error *err);
 enum status bench_tower_run(struct bench_tower *t, struct error *err);
 void bench_tower_close(struct bench_tower *t); /* accepts NULL */
 
-/* The convolutions of the step that timed_ops saw last, alone, one after another, by oneDNN. */
+/* oneDNN's convolutions of the last step timed by timed_ops, one after another. */
 struct bare_convolutions; /* opaque */
 enum status bare_convolutions_create(struct bare_convolutions **out, struct error *err);
 enum status bare_convolutions_run(struct bare_convolutions *b, double *seconds, struct error *err);

@@ -1,8 +1,8 @@
 /*
- * names: unique and safe file names made from the keys of samples.
+ * names: unique and safe file names from sample keys.
  *
  * Threading : single-owner.
- * Ownership : the caller's storage; names_fini releases what it points at.
+ * Ownership : the caller's storage; names_fini frees its memory.
  * Untrusted : keys. A name holds 1 to SHARD_MAX_KEY_BYTES printable ASCII characters without space,
  *             dot, slash or backslash, so it cannot lead out of a folder.
  */
@@ -16,13 +16,12 @@
 #include "formats/shard/shard.h"
 
 struct names {
-    struct hash_map *taken; /* by the hashes of names; NULL: none yet */
+    struct hash_map *taken; /* hashes of used names; NULL: none yet */
 };
 
 void names_fini(struct names *n); /* accepts an all-zero one */
 
-/* The name of the sample with this key and id: the key, or if that is in use the key and the id.
- * Returns OK or NOMEM. */
+/* A sample's name: its key, or if that is in use key and id. Returns OK or NOMEM. */
 enum status names_take(struct names *n,
                        char out[SHARD_MAX_KEY_BYTES + 1],
                        const char *key,

@@ -1,5 +1,5 @@
 /*
- * stats_internal: what ccdump stats counts, for its text, its JSON and its page.
+ * stats_internal: the counts of ccdump stats, for its text, JSON and page.
  *
  * Threading : single-owner.
  */
@@ -23,7 +23,7 @@ enum stats_measure {
     WIDTH,
     HEIGHT,
     SHORT_SIDE,
-    ASPECT, /* in thousandths */
+    ASPECT, /* width / height, in thousandths */
     IMAGE_BYTES,
     CAPTIONS,
     CAPTION_CHARACTERS,
@@ -46,34 +46,34 @@ struct stats {
     struct tally labels; /* label + 1; 0: none */
     struct stats_column {
         uint64_t rows, captions, characters, nan;
-        struct byte_buffer values; /* of columns of one number: doubles */
-    } columns[COLUMNS_MAX];        /* of those of the input */
+        struct byte_buffer values; /* of columns with one number: doubles */
+    } columns[COLUMNS_MAX];        /* in the order of the input's columns */
     uint64_t formats[STATS_FORMATS];
-    struct byte_buffer hashes; /* (samples) u64, of the images */
-    uint64_t samples;          /* with an image; only those are counted */
-    uint64_t imageless;        /* rows of a tar */
-    uint64_t problems; /* rows of a tar that could not be packed, with an image or without */
+    struct byte_buffer hashes; /* (samples) u64, image hashes */
+    uint64_t samples;          /* with an image; others are not counted */
+    uint64_t imageless;        /* a tar's rows without image */
+    uint64_t problems;         /* a tar's rows that cannot be packed, with or without image */
     uint64_t size_unknown, reencoded, unchecked;
     uint64_t duplicates, duplicate_groups;
     struct stats_group {
         uint64_t hash, samples;
-    } groups[STATS_GROUPS]; /* of equal images, the largest first; samples 0: no more */
+    } groups[STATS_GROUPS]; /* of equal images, largest first; samples 0: no more */
 };
 
-/* Of an image of known size, in thousandths. */
+/* width / height of an image of known size, in thousandths. */
 uint64_t stats_aspect(const struct sample_facts *f);
 uint64_t stats_words(const struct shard_text *text, uint64_t *characters);
 
-/* A number in the measure's unit; the members of --json. */
+/* Writes a number in the measure's unit; and all fields of --json. */
 void stats_number(struct json_writer *w, const char *key, enum stats_measure m, uint64_t v);
 void stats_write(struct json_writer *w, const struct stats *s);
 
-/* Attached columns, in stats_columns.c: counts what they have for a sample; member "columns", if
+/* Attached columns (stats_columns.c): counts a sample's rows; and writes the field "columns", if
  * there are any. Returns OK, NOMEM, IO, LIMIT or CORRUPT. */
 enum status stats_columns_add(struct stats *s, uint64_t id, struct error *err);
 void stats_columns_write(struct json_writer *w, const struct stats *s);
 
-/* Writes options->html, of counted stats. Reads the collection once more, for its images. */
+/* Writes the page options->html. Reads the input once more, for its images. */
 enum status stats_page_write(struct stats *s, struct error *err);
 
 #endif

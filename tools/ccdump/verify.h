@@ -1,6 +1,6 @@
 /*
- * verify: what the two files of `ccdump verify` share: options, faults, and the check of many
- * shards on several threads.
+ * verify: shared by the two files of `ccdump verify`: options, faults, and the check of shards on
+ * several threads.
  *
  * Threading : verify_shards starts and joins its own threads; everything else is the main thread's.
  * Ownership : the caller's storage.
@@ -19,7 +19,7 @@
 #include "tools/inspect/damage.h"
 
 struct verify_options {
-    uint64_t jobs; /* 0: one per processor */
+    uint64_t jobs; /* 0: one per CPU */
     bool decode;
     bool sha256;
     const char *seal; /* file; NULL: none */
@@ -29,18 +29,18 @@ struct verify_options {
 };
 
 struct verify_fault {
-    uint64_t id;       /* SHARD_NO_SAMPLE: not of a single sample */
+    uint64_t id;       /* SHARD_NO_SAMPLE: not about a single sample */
     uint64_t offset;   /* byte in the shard */
-    const char *shard; /* file name; NULL: of the whole dataset */
+    const char *shard; /* file name; NULL: about the whole dataset */
     const char *text;
 };
 
-/* What is damaged, as far as it decides on the repair. Bits. */
+/* Kinds of damage, which determine the remedy. Bits. */
 enum verify_damage {
-    VERIFY_DAMAGE_SHARD = 1,     /* no other file of the dataset has what is lost */
+    VERIFY_DAMAGE_SHARD = 1,     /* the data is in no other file of the dataset */
     VERIFY_DAMAGE_FOREIGN = 2,   /* a tar or its index, in a dataset of tars in place */
-    VERIFY_DAMAGE_REBUILT = 4,   /* what ccdump repair rebuilds: manifest, sidecar, token cache */
-    VERIFY_DAMAGE_TOKENIZER = 8, /* its message says what to do */
+    VERIFY_DAMAGE_REBUILT = 4,   /* ccpack repair rebuilds it: manifest, sidecar, token cache */
+    VERIFY_DAMAGE_TOKENIZER = 8, /* its message has the remedy */
     VERIFY_DAMAGE_COLUMN = 16,   /* likewise */
 };
 
@@ -51,29 +51,29 @@ struct verify_result {
     uint64_t shards, bytes;
     uint64_t unlisted; /* shards in the directory that are not in the manifest */
     uint64_t fingerprint;
-    bool has_fingerprint;  /* of a dataset */
+    bool has_fingerprint;  /* there is a fingerprint: a dataset */
     const char *files_are; /* "shard", "tar" */
 };
 
-/* Appends the fault as a line to print. Returns OK, NOMEM or LIMIT. */
+/* Appends the fault as a line of output. Returns OK, NOMEM or LIMIT. */
 enum status verify_fault_line(struct byte_buffer *out,
                               const struct verify_options *o,
                               const char *path,
                               const struct verify_fault *f,
                               struct error *err);
 
-/* Checks what a sample that was read says about itself: its label against the number of classes (0:
- * they have no names, and any label is right); with a decoder also that the image decodes, and
- * its format and size. Returns OK, or CORRUPT, UNSUPPORTED or LIMIT for a fault; NOMEM. */
+/* Checks a sample that was read: its label against class_count (0: classes have no names, and any
+ * label is valid); with a decoder also that the image decodes, and its format and size. Returns OK,
+ * NOMEM, or for a fault CORRUPT, UNSUPPORTED or LIMIT. */
 enum status verify_sample(struct image_decoder *decoder,
                           const struct sample_view *view,
                           size_t class_count,
                           struct error *err);
 
-/* Checks shards on several threads and prints their faults in the order of the shards. `m` NULL:
- * the single shard at `path`; else the shards of the directory `path`, whose manifest this is. Adds
- * to result->faults and result->samples. Returns OK even if there are faults; INTERRUPTED, NOMEM,
- * or IO of the output. */
+/* Checks shards on several threads and prints their faults in shard order. `m` NULL: the single
+ * shard `path`; else all shards of the directory `path`, with manifest m. Adds to result->faults
+ * and result->samples. Returns OK even if there are faults; INTERRUPTED, NOMEM, or IO (of the
+ * output). */
 enum status verify_shards(const struct verify_options *o,
                           const char *path,
                           const struct manifest *m,

@@ -1,6 +1,6 @@
 /*
- * why_internal: everything that is known about one sample of a run, between why.c, which collects
- * it, and why_show.c, which prints it.
+ * why_internal: everything known about one sample of a run; why.c collects it, why_show.c prints
+ * it.
  *
  * Threading : single-owner.
  * Ownership : struct why owns its arrays; the input and the checkpoint are borrowed.
@@ -20,7 +20,7 @@ enum {
     WHY_REASON_BYTES = 240,
 };
 
-/* A number that the run keeps for the sample. */
+/* A column of the run's per-sample state, for the sample. */
 struct why_column {
     const char *name; /* borrowed from the checkpoint */
     bool visited;     /* a step has written it */
@@ -34,12 +34,12 @@ struct why_column {
 
 struct why_near {
     uint64_t id;      /* in the dataset */
-    uint32_t caption; /* of texts: which one of the sample */
+    uint32_t caption; /* for texts: its number in the sample */
     double value;     /* zeta, or cosine similarity */
     double closeness; /* larger is nearer */
 };
 
-/* The nearest first, or the reason why there is none. */
+/* Nearest first, or the reason why there are none. */
 struct why_list {
     struct why_near items[WHY_MAX_NEAR];
     size_t count, capacity;
@@ -51,15 +51,15 @@ struct why {
     struct input *input;
     const struct checkpoint *checkpoint;
     uint64_t id;
-    uint64_t run_id; /* as delivered: in a mix, after the ids of the datasets before it */
-    struct sampler_visit *visits; /* (visit_count), ascending; then (next_count) */
+    uint64_t run_id;              /* in the run: in a mix, ids follow those of earlier datasets */
+    struct sampler_visit *visits; /* (visit_count), ascending; then next_count future ones */
     size_t visit_count, next_count;
-    char no_visits[WHY_REASON_BYTES]; /* why steps, or the first of them, cannot be computed; "":
-                                         all were */
+    char no_visits[WHY_REASON_BYTES]; /* why steps, or the first ones, cannot be computed; "": all
+                                         were computed */
     uint64_t steps_per_epoch, steps_done;
     struct why_column columns[WHY_MAX_COLUMNS];
     size_t column_count;
-    const char *zeta_name; /* of the column by which `zeta` is ordered */
+    const char *zeta_name; /* column that sorts `zeta` */
     struct why_list zeta, images, texts;
 };
 

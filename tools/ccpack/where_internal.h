@@ -1,5 +1,5 @@
 /*
- * where_internal: a parsed condition: nodes in one array; a node's operands stand before it.
+ * where_internal: a parsed condition: an array of nodes; a node's operands precede it.
  */
 #ifndef TOOLS_CCPACK_WHERE_INTERNAL_H
 #define TOOLS_CCPACK_WHERE_INTERNAL_H
@@ -26,7 +26,7 @@ enum number_fact {
     NUMBER_LABEL,
     NUMBER_CAPTION_BYTES,
     NUMBER_CAPTION_CHARS,
-    NUMBER_META, /* of node.name */
+    NUMBER_META, /* field node.name */
     NUMBER_HASH, /* likewise, modulo node.modulus */
     NUMBER_COUNT
 };
@@ -43,20 +43,20 @@ enum text_fact {
 
 struct node {
     enum node_kind kind;
-    int32_t left, right; /* of OR, AND and NOT (left alone): indices of nodes */
-    int32_t fact;        /* NUMBER: of `numbers`, then of columns; TEXT: enum text_fact */
+    int32_t left, right; /* of OR, AND and NOT (only left): indices of nodes */
+    int32_t fact;        /* NUMBER: enum number_fact, then columns; TEXT: enum text_fact */
     enum operator op;
-    double number; /* to compare with; a percentage until where_rank_end */
+    double number; /* operand; a percentage until where_rank_end */
     bool ranked;
     uint64_t modulus;
-    char *text, *name; /* owned; name: of a member of the metadata, or what hash() is of */
+    char *text, *name; /* owned; name: a metadata field, or hash()'s operand */
 };
 
 struct where {
     struct columns *columns;
     struct node nodes[WHERE_MAX_NODES];
     int32_t count;                             /* the last one is the root */
-    struct byte_buffer ranks[WHERE_MAX_NODES]; /* of ranked nodes: doubles */
+    struct byte_buffer ranks[WHERE_MAX_NODES]; /* ranked nodes: doubles */
 };
 
 #endif

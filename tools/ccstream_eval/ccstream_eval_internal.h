@@ -17,12 +17,12 @@ int ccstream_eval_embed(int argc, char **argv);
 int ccstream_eval_score(int argc, char **argv);
 int ccstream_eval_objective(int argc, char **argv);
 
-/* Before the work: whether column `name` can be attached. Returns OK, USAGE, EXISTS or IO. */
+/* Checks, before the work, that column `name` can be attached. Returns OK, USAGE, EXISTS or IO. */
 enum status
 eval_check_column(const char *directory, const char *name, bool replace, struct error *err);
-/* Writes (count) rows of numbers with ascending ids; NULL: row i is of id i, one f32, and NaN is
- * none. info has kind, values and vectors. Returns OK, EXISTS (another process writes the dataset),
- * IO, NOMEM or what manifest_read returns. */
+/* Writes (count) rows of numbers with ascending ids; ids NULL: row i is id i's, one f32, and NaN
+ * means no row. info: kind, values and vectors are set. Returns OK, EXISTS (another process writes
+ * the dataset), IO, NOMEM or what manifest_read returns. */
 enum status eval_attach(const char *directory,
                         const char *name,
                         struct column_info *info,

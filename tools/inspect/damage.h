@@ -11,10 +11,10 @@
 #include "formats/dataset/manifest.h"
 #include "formats/tokenizer/token_cache.h"
 
-/* Whether the status means damaged data, and not a failure of the check itself. */
+/* Whether the status means damaged data, not a failure of the check itself. */
 bool damage_is(enum status s);
 
-/* Whether the cache was made of this state of the dataset with its tokenizer; others are not used.
+/* Whether the cache was made from this state of the dataset, with its tokenizer; else it is unused.
  */
 bool damage_cache_is_of(const struct token_cache *c, const struct manifest *m);
 

@@ -1,5 +1,5 @@
 /*
- * eval_common: what the subcommands of ccstream-eval share: common options, opening a checkpoint as
+ * eval_common: shared by the subcommands of ccstream-eval: common options, opening a checkpoint as
  * a model, the classes of a dataset.
  *
  * Threading : single-owner.
@@ -16,21 +16,21 @@
 #include "train/eval/prompts.h"
 #include "train/run/checkpoint.h"
 
-/* First member of every subcommand's options. */
+/* First field of every subcommand's options. */
 struct eval_options {
     const char *data;
     const char *device;
     uint64_t batch_size, threads, loader_threads;
     int image_norm; /* 0: the checkpoint's, else 1 + enum image_norm_kind */
-    int transform; /* of the subcommands that have --transform: index into eval_transform_choices */
+    int transform;  /* with --transform: index into eval_transform_choices */
     bool ema, json, quiet;
     struct remote_choice remote;
 };
 
-/* The rows of all of them but --data and --transform, shared by the option tables. */
+/* The rows of all of them except --data and --transform, shared by the option tables. */
 extern const struct cli_rows eval_shared[];
-extern const struct cli_option eval_option_rows[]; /* the same in two, for tables that share */
-extern const struct cli_option eval_remote_rows[]; /* more or less */
+extern const struct cli_option eval_option_rows[]; /* the same in two parts, for tables */
+extern const struct cli_option eval_remote_rows[]; /* that use one of them */
 enum { EVAL_OPTION_COUNT = 8, EVAL_REMOTE_COUNT = 5 };
 
 #define EVAL_DATA_ROW(data_help)                                                                   \
@@ -58,16 +58,16 @@ struct eval {
     struct checkpoint *checkpoint;
     struct device *dev;
     struct dual_encoder *model; /* NULL: the checkpoint was trained on two views */
-    struct embed_model encoder; /* the model, or the encoder of two views */
-    const void *tokenizer;      /* of the checkpoint; NULL: it has none */
+    struct embed_model encoder; /* the model, or the two-view encoder */
+    const void *tokenizer;      /* of the checkpoint; NULL: none */
     size_t tokenizer_size_bytes;
-    struct cli_progress progress; /* of the dataset that is encoded */
+    struct cli_progress progress; /* of the dataset being encoded */
     bool quiet;
 };
 
-/* Opens a checkpoint: a file, or a run directory. Also installs the signal handlers. eval_open
- * requires a model of images and captions, eval_open_images a tower for images and eval_open_texts
- * one for captions (USAGE for others). On failure nothing is left open. */
+/* Open a checkpoint: a file, or a run directory; also install the signal handlers. eval_open
+ * requires both towers, eval_open_images an image tower, eval_open_texts a text tower (else USAGE).
+ * On failure nothing is left open. */
 enum status eval_open_images(struct eval *e,
                              const char *checkpoint,
                              const struct eval_options *o,
@@ -80,14 +80,14 @@ enum status
 eval_open(struct eval *e, const char *checkpoint, const struct eval_options *o, struct error *err);
 void eval_close(struct eval *e); /* accepts an all-zero one */
 
-/* The options of embed_dataset that follow from the checkpoint and the command line; without
- * --transform that is the whole image, for open_clip's models as open_clip does. usual: of
- * --transform own for other models. They borrow the eval, which shows the progress. */
+/* Options of embed_dataset from the checkpoint and the command line, without --transform: the whole
+ * image, for open_clip models as in open_clip. eval_transformed uses --transform; usual: what "own"
+ * means for models that are not open_clip's. They borrow the eval, which shows progress. */
 struct embed_options eval_embed_options(struct eval *e, const struct eval_options *o);
 struct embed_options
 eval_transformed(struct eval *e, const struct eval_options *o, enum augment_kind usual);
 
-/* A classification as members of the open JSON object; with per_class also the list
+/* Writes a classification as fields of the open JSON object; with per_class also the list
  * "class_results". */
 void eval_write_classes(struct json_writer *w,
                         const struct classify_result *r,

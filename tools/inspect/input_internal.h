@@ -1,6 +1,6 @@
 /*
- * input_internal: what the kinds of input share. A kind begins its own struct with
- * struct input and fills `ops`.
+ * input_internal: shared by the kinds of input. A kind's struct begins with struct input, and it
+ * fills `ops`.
  */
 #ifndef TOOLS_INSPECT_INPUT_INTERNAL_H
 #define TOOLS_INSPECT_INPUT_INTERNAL_H
@@ -9,7 +9,7 @@
 
 struct input_ops {
     void (*close)(struct input *in);
-    /* Makes the sample at `position` the current one. END after the last. */
+    /* Makes the sample at `position` the current one. END: after the last. */
     enum status (*choose)(struct input *in,
                           struct sample_facts *out,
                           uint64_t position,

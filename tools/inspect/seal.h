@@ -1,7 +1,7 @@
 /*
- * seal: the SHA-256 of every file of a dataset, as lines of sha256sum, and one of these lines,
- * which stands for the whole. The checksums of the formats are XXH64: they find damage, not
- * forgery.
+ * seal: the SHA-256 of every file of a dataset, in the format of sha256sum, and the hash of these
+ * lines, which identifies the whole. The formats' own checksums are XXH64, which detects damage,
+ * not forgery.
  *
  * Threading : none.
  * Untrusted : the dataset; its manifest has plain file names only.
@@ -15,7 +15,7 @@
 
 enum { SEAL_MAX_BYTES = 256 << 20 };
 
-/* Fills `lines` ("HEX  NAME", by byte order of the names: dataset.json, shards, their sidecars, the
+/* Fills `lines` ("HEX  NAME", sorted by name: dataset.json, shards, sidecars, attached columns, the
  * tokenizer and its cache) and `root`, their hash. Returns OK, INTERRUPTED, NOMEM, LIMIT, or a
  * failure of reading. */
 enum status seal_make(struct byte_buffer *lines,

@@ -1,5 +1,5 @@
 /*
- * train_options: the options of ccstream-train, as one table and as the struct that it fills.
+ * train_options: the options of ccstream-train: the table, and the struct that it fills.
  *
  * Threading : single-owner. Ownership: strings point into argv or the table.
  */
@@ -13,11 +13,11 @@
 #include "train/loss/loss_row.h"
 #include "train/run/trainer.h"
 
-/* AUTO: until the device is known. */
+/* AUTO: decided when the device is known. */
 enum train_precision { PRECISION_AUTO, PRECISION_F32, PRECISION_BF16 };
 
 struct train_options {
-    struct trainer_options trainer; /* what options fill in it, see train_options_apply */
+    struct trainer_options trainer; /* as filled by options, see train_options_apply */
     struct cli_list data;
     struct cli_list remap_state;
     const char *out, *resume, *config, *order, *crop_scale;
@@ -34,17 +34,17 @@ struct train_options {
     struct remote_choice remote;
 };
 
-/* The options as a table; those of losses are made from theirs. */
+/* The option table; loss options are generated from loss_option_rows. */
 const struct cli_program *train_program(void);
 
-/* Blocks of captions: the text tower alone. */
+/* Whether only the text tower is trained: blocks of captions. */
 bool train_options_texts_alone(const struct train_options *o);
 
 /* Whether zeta is frozen in all epochs: its learning rate is then unused. */
 bool train_options_zeta_is_frozen(const struct train_options *o);
 
-/* Numbers and names for the trainer, without callbacks and log. Fills the all-zero `data`, which
- * must live as long as `out`. Returns OK or USAGE. */
+/* Fills the trainer's options, without callbacks and log, and the all-zero `data`, which must
+ * outlive `out`. Returns OK or USAGE. */
 enum status train_options_apply(struct trainer_options *out,
                                 struct data_list *data,
                                 const struct train_options *o,
@@ -54,33 +54,33 @@ enum status train_options_apply(struct trainer_options *out,
 /* Whether the chosen loss reads the option. */
 bool train_options_loss_reads(const struct train_options *o, enum loss_option option);
 
-/* Warns of options on the command line that the chosen loss does not read. Returns OK, or USAGE for
- * a loss beside a task that has its own. */
+/* Warns about options on the command line that the chosen loss does not read. Returns OK, or USAGE
+ * for --loss with a task that has its own loss. */
 enum status train_options_check_read(const struct cli_arguments *given,
                                      const struct train_options *o,
                                      const struct log_sink *log,
                                      struct error *err);
 
-/* Checks the options beside --resume: each may be changed by a resumed run, or has the value that
- * the run has (`recorded`). Returns OK or USAGE with the reason. */
+/* Checks the options given with --resume: each may change, or equals the run's (`recorded`).
+ * Returns OK or USAGE with the reason. */
 enum status train_options_check_resumed(const struct cli_arguments *given,
                                         const struct train_options *recorded,
                                         const struct train_options *o,
                                         struct error *err);
 
-/* The options as RUN/config.json records them: without those that belong to one call only, and with
- * absolute paths, which `paths` (all zero) owns until run_config_words_fini. Returns OK, NOMEM, IO
- * or USAGE. */
+/* The options as recorded in RUN/config.json: without those of one call only, and with absolute
+ * paths, owned by `paths` (all zero) until run_config_words_fini. Returns OK, NOMEM, IO or USAGE.
+ */
 enum status train_options_keep(struct train_options *kept,
                                struct run_config_words *paths,
                                const struct train_options *o,
                                struct error *err);
 
-/* Settings of papers under a name, as words that stand before the command line (presets.c). "none"
- * first, which has no words; ends with NULL. */
+/* Presets: named words that precede the command line (presets.c). The first is "none", without
+ * words; NULL-terminated. */
 extern const char *const train_preset_names[];
 
-/* The names of --augment: "auto", and those that augment_kind_of knows; ends with NULL. */
+/* The names of --augment: "auto", and those of augment_kind_of; NULL-terminated. */
 extern const char *const train_augment_names[];
 
 /* The words of train_preset_names[preset], for run_config_add_words. */

@@ -12,8 +12,8 @@
 #include "formats/image/image_codec.h"
 #include "tools/inspect/input.h"
 
-/* An element of an open array, or an object: the sample's "id", "captions", and "thumbnail", a
- * data: URI with a longer side of at most `most_px`, not enlarged, or "missing": why there is none.
+/* Writes a JSON object: the sample's "id", "captions", and "thumbnail", a data: URI with a longer
+ * side of at most `most_px`, never enlarged, or "missing": why there is none.
  */
 void thumbnail_write(struct json_writer *w,
                      struct image_decoder *decoder,
