@@ -12,14 +12,14 @@
  *
  *   L = mean over anchors of -log( exp(S_ap / tau) / sum_{c != a} exp(S_ac / tau) )
  *
- * They keep no state of samples.
+ * They keep no per-sample state.
  */
 #include "train/loss/loss_internal.h"
 
 double
 loss_clip_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, double share) {
     const double tau = loss_tau(l);
-    /* log sum_c exp(Delta_c / tau), the anchor's own pair being exp(0). */
+    /* log sum_c exp(Delta_c / tau), the positive included as exp(0). */
     const double log_others = side_log_mean(s, anchor, tau, NULL) + log((double)(s->count - 1));
     const double log_sum = log_add(0.0, log_others);
     (void)side_add_weights(s, anchor, tau, NULL, log_sum, share / tau, 1.0);

@@ -1,7 +1,7 @@
 /*
- * curl_block: one term is an anchor with a range of points of its own block against the same range
- * of each of its k negatives: all b of them, or with `pairs` one after the other. Sums are in
- * double, and those of exponentials in log space: embeddings without a norm have no bound.
+ * curl_block: one term compares an anchor with a range of points of its own block and the same
+ * range of its k negatives: all b points, or with `pairs` one at a time. Sums are in double, sums
+ * of exponentials in log space, because unnormalised embeddings are unbounded.
  *
  *   d/dS_i,ml = w_m / b,  d/dS_i,il = -sum_m w_m / b
  *   logistic: w_m = e^{-v_m} / (1 + sum e^{-v}) / ln 2     hinge: w_m = 1 of the largest -v_m

@@ -5,7 +5,7 @@
  *   L = L_clip + self/B |X X^T - T T^T|^2 + cross/B |S - S^T|^2        (Frobenius norms)
  *   dL/dS += 4 cross/B (S - S^T),  dL/d(X X^T) = 2 self/B A = -dL/d(T T^T),  A = X X^T - T T^T
  *
- * The two terms do not depend on the temperature. It keeps no state of samples.
+ * The two terms do not depend on the temperature. It keeps no per-sample state.
  */
 #include "train/loss/loss_internal.h"
 

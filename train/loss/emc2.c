@@ -1,41 +1,40 @@
 /*
- * emc2: negatives drawn by a Markov chain per sample, so that the gradient is that of the global
- * loss however small the batch (Yau et al., "EMC2: efficient MCMC negative sampling for contrastive
- * learning with global convergence", ICML 2024). In each step R contrasts are proposed, as many as
- * the batch has for an anchor; proposal c is accepted with probability min(1, exp((S_ac - S_state)
- * / tau)); the states after the first P = floor(burn_in R) proposals are recorded:
+ * emc2: negatives sampled by one Markov chain per sample, so that the gradient is the global loss's
+ * for any batch size (Yau et al., "EMC2: efficient MCMC negative sampling for contrastive learning
+ * with global convergence", ICML 2024). In each step R negatives are proposed, as many as the batch
+ * has for an anchor; proposal c is accepted with probability min(1, exp((S_ac - S_state) / tau));
+ * the states after the first P = floor(burn_in R) proposals are recorded:
  *
  *   L = mean over anchors a of [ mean over recorded S_ar - S_a,own ] / tau,  r constant
  *
  * Two views, as published: the R = 2B - 2 views of other samples; both views of a sample are
- * anchors, and the second continues the chain of the first. Pairs, lifted: image i keeps a chain
+ * anchors, and the second continues the chain of the first. Pairs, generalised: image i has a chain
  * over the R = B - 1 other texts, text j one over images; half the mean of each side.
  *
- * A chain continues on the sample on which it stood when its own was last seen. If that is in the
- * batch, its score is today's. Otherwise, by --emc2-off-batch:
+ * A chain continues from its state: the sample it was at when its own sample was last in a batch.
+ * If that is in the batch, its score is the current one. Otherwise, by --emc2-off-batch:
  *
  *   view
- *     Algorithm 1. The caller encodes that sample again (loss_carried), as the view on which the
- *     chain stands: what this view was is kept beside the sample. Its score is today's, every state
- *     after the first P proposals is recorded, and it gets a gradient too. If
- *     the caller does not have it any more, the chain restarts. Proposals are drawn uniformly
- *     (line 5) from the batch and that sample, which has as many places as every other one has
- *     views. Only so the softmax stays what chains sample, by detailed balance within this set. If
- *     each contrast were proposed once, in order, as in the published code, the mean gradient of
- *     two views would be off by 0.15 of its length instead of 0.03 (64 samples of fixed features,
- *     B = 8, tau = 0.07; ccstudy chains).
+ *     Algorithm 1. The caller re-encodes that sample (loss_carried) as the same view, which is
+ *     stored with it. Its score is current, every state after the first P proposals is recorded,
+ *     and it gets a gradient too. If the caller does not have it any more, the chain restarts.
+ *     Proposals are uniform (line 5) over the batch and that sample, which has as many entries as
+ *     other samples have views. Only then do chains sample the softmax, by detailed balance within
+ *     this set. If each negative were proposed once, in order, as in the published code, the mean
+ *     gradient of two views would be off by 0.15 of its length instead of 0.03 (64 samples of
+ *     fixed features, B = 8, tau = 0.07; ccstudy chains).
  *   encode
- *     The same, but the sample is encoded un-augmented (footnote 2). The loss is over augmented
- *     views, so that the gradient has a bias: 1.3e-2 of squared norm instead of 1e-4 in figure 7
- *     (ccstudy gradient).
+ *     The same, but the sample is encoded without augmentation (footnote 2). The loss is over
+ *     augmented views, so the gradient has a bias: 1.3e-2 of squared norm instead of 1e-4 in
+ *     figure 7 (ccstudy gradient).
  *   skip
- *     The score stays as it was (S / tau), and nothing is recorded until a proposal is accepted. An
- *     anchor without any record is skipped. Contrasts are proposed once each, in order. What is
- *     missing are mostly hard negatives, on which chains stay long: of those 64 samples as pairs,
- *     the negatives' weights add up to 0.79 instead of 2.
+ *     The score stays (S / tau), and nothing is recorded until a proposal is accepted. An anchor
+ *     without any record is skipped. Negatives are proposed once each, in order. Mostly hard
+ *     negatives are missing, at which chains stay long: of those 64 samples as pairs, the
+ *     negatives' weights add up to 0.79 instead of 2.
  *
  * State: per sample, and for pairs per side, the chain's last score, its sample's id, and 2 epoch +
- * view of the view that this sample had. The draws are keyed by (seed, step, sample id, side).
+ * view of that sample's view. Random numbers are keyed by (seed, step, sample id, side).
  */
 #include "formats/base/rng.h"
 #include "train/loss/loss_internal.h"
@@ -47,25 +46,25 @@ static const struct loss_column emc2_columns[] = {
     {"chain_view", .first = 0.0f},
     {0}};
 
-/* Where a chain stands if not on a contrast of the batch. */
+/* A chain's state if it is not a negative in the batch. */
 enum {
-    STATE_OUTSIDE = -1, /* of the batch, or nowhere yet: not recorded */
-    STATE_CARRIED = -2  /* on the sample that was encoded again */
+    STATE_OUTSIDE = -1, /* off-batch, or not started yet: not recorded */
+    STATE_CARRIED = -2  /* the re-encoded sample */
 };
 
-/* One anchor's similarities and what its chain may not stand on. */
+/* One anchor's similarities, and the candidates that its chain excludes. */
 struct walk {
     const float *similarity;
     float *gradient; /* of them */
     int64_t stride, count;
-    int64_t anchor, own; /* places of the anchor and of its own pair; equal for pairs */
-    int64_t row;         /* the anchor's among the carried similarities */
+    int64_t anchor, own; /* positions of the anchor and its positive; equal for pairs */
+    int64_t row;         /* the anchor's row of carried similarities */
     int64_t burn_in;     /* proposals that are not recorded */
     double tau;
-    bool draws_places; /* proposals are drawn; else each contrast is proposed once, in order */
-    bool has_carried;  /* a sample outside the batch is a contrast too, of this similarity: */
+    bool draws_places; /* proposals are random; else each negative is proposed once, in order */
+    bool has_carried;  /* an off-batch sample is a negative too, with this similarity: */
     double carried;
-    uint32_t views; /* of a sample: places that it has among the proposals */
+    uint32_t views; /* its number of entries among the proposals */
     struct rng draws;
 };
 
@@ -74,7 +73,7 @@ static double score_of(const struct walk *w, int64_t state) {
     return s / w->tau;
 }
 
-/* Contrast number k, without the anchor and its own pair. */
+/* Negative number k, skipping the anchor and its positive. */
 static int64_t contrast_at(const struct walk *w, int64_t k) {
     const int64_t low = w->anchor < w->own ? w->anchor : w->own;
     const int64_t high = w->anchor < w->own ? w->own : w->anchor;
@@ -92,13 +91,13 @@ static int64_t propose(struct walk *w, int64_t r, int64_t count) {
     return k >= count ? STATE_CARRIED : contrast_at(w, k);
 }
 
-/* How often the states were recorded: each contrast (count), the carried sample, all together. */
+/* How often states were recorded: each candidate (count), the off-batch sample, total. */
 struct records {
     double *contrasts;
     double carried, all;
 };
 
-/* Walks on from *state; outside the batch the chain has the score that is left in *log_score. */
+/* Continues from *state; an off-batch state has the score in *log_score. */
 static void walk_on(struct walk *w, int64_t *state, float *log_score, struct records *r) {
     const int64_t count = w->count - (w->anchor == w->own ? 1 : 2);
     for (int64_t c = 0; c < w->count; c++) {
@@ -144,7 +143,7 @@ emc2_carried(const struct loss *l, uint64_t *view, int side, int64_t place, int6
     return id == SAMPLE_STATE_NO_ID || loss_find_id(l, count, id) >= 0 ? SAMPLE_STATE_NO_ID : id;
 }
 
-/* Entry i's chain stands on view `view` of the contrast in place `place`. */
+/* Sets the state of entry i's chain: view `view` of the sample at position `place`. */
 static void stand_on(const struct loss *l,
                      const struct chains *chains,
                      const struct loss_input *in,
@@ -157,7 +156,7 @@ static void stand_on(const struct loss *l,
     }
 }
 
-/* Where the chain of entry i stands before the step. */
+/* The state of entry i's chain before the step. */
 static int64_t begin(const struct loss *l,
                      const struct loss_input *in,
                      const struct chains *chains,
@@ -170,13 +169,13 @@ static int64_t begin(const struct loss *l,
     }
     const bool carried =
         in->carried_ids != NULL && in->carried_ids[side * b + i] != SAMPLE_STATE_NO_ID;
-    if (!carried) { /* the chain has no sample yet, or not any more */
+    if (!carried) { /* the chain has no state yet, or its sample was removed */
         chains->log_score[i] = SAMPLE_STATE_UNVISITED;
     }
     return carried ? STATE_CARRIED : STATE_OUTSIDE;
 }
 
-/* Walks, and adds the anchor's gradient and value. */
+/* Runs the chain, and adds the anchor's gradient and value. */
 static void step_anchor(const struct loss *l,
                         struct walk *w,
                         int64_t *state,
@@ -243,7 +242,8 @@ static void emc2_step_views(struct loss *l, const struct loss_input *in, struct 
     for (int64_t i = 0; i < b; i++) {
         int64_t state = begin(l, in, &chains, SIDE_IMAGE, i);
         const bool has_carried = state == STATE_CARRIED;
-        if (state >= 0 && l->options.emc2_carry == LOSS_EMC2_VIEW) { /* the same view of today's */
+        if (state >= 0 &&
+            l->options.emc2_carry == LOSS_EMC2_VIEW) { /* the same view in this batch */
             state += (uint64_t)chains.views[i] % 2 * (uint64_t)b;
         }
         for (int64_t view = 0; view < 2; view++) {

@@ -1,8 +1,8 @@
 /*
  * fastclip-v0 to -v3, scent and glofnd: the global contrastive loss with other temperatures (Wei et
  * al., "FastCLIP: a suite of optimization techniques to accelerate CLIP training with limited
- * resources", 2024). g, u and w are those of sogclr; both sides are averaged, as there. gamma falls
- * from 1 to its last value along half a cosine, by epochs (schedule_gamma).
+ * resources", 2024). g, u and w are sogclr's; both sides are averaged. gamma falls from 1 to its
+ * final value on a cosine schedule, by epoch (schedule_gamma).
  *
  *   v0  L = 1/2 sum over sides of mean_i sum_j w_ij Delta_ij / tau, one tau, learned:
  *       dL/dlog(1/tau) = L
@@ -13,38 +13,36 @@
  *   v3  L = 1/2 sum over sides of mean_i sum_j w_ij Delta_ij, one tau, learned on
  *       F = tau (1/2 sum over sides of mean_i log u_i + rho):
  *           dF/dtau = 1/2 sum over sides of mean_i [log u_i - sum_j w_ij Delta_ij / tau] + rho
- *       at a third of its rate where tau is 0.03 or less
+ *       at a third of its rate if tau is 0.03 or less
  *
  * eps > 0 (as published: 1e-14, on larger data 1e-6) is added to every g.
  *
- * scent: v3 whose u is stepped by a proximal mirror step on the dual of log (eps + g) (Wei et al.,
- * "A geometry-aware efficient algorithm for compositional entropic risk minimization", 2026). The
- * step has a closed form, which is the running mean with a gamma of its own for every anchor:
+ * scent: v3 with u updated by a proximal mirror step on the dual of log (eps + g) (Wei et al., "A
+ * geometry-aware efficient algorithm for compositional entropic risk minimization", 2026). The step
+ * has a closed form, a moving average with one gamma per anchor:
  *
  *   u_i <- (1 - gamma_i) u_i + gamma_i (eps + g_i),   gamma_i = sigmoid(log alpha + slope log u_i)
  *
- * slope 1 is the paper; 0 one gamma for all anchors. Hard anchors, of large u, forget at once; easy
- * ones average long. eps bounds log u from below, and so 1 / gamma_i, which the weights of an
- * anchor can add up to.
+ * slope 1 is the paper's; 0: one gamma for all anchors. Hard anchors (large u) forget at once; easy
+ * ones average long. eps bounds log u from below, and so 1 / gamma_i, the largest sum of an
+ * anchor's weights.
  *
- * glofnd: v3 without false negatives, contrasts that match the anchor as its own pair does
- * (Balmaseda et al., "Discovering global false negatives on the fly", ICML 2025). From epoch
- * --false-negative-start on each anchor has a threshold lambda_i, at first 1, that the share alpha
- * of all its contrasts is to be above:
+ * glofnd: v3 without false negatives, which match the anchor as well as its positive (Balmaseda et
+ * al., "Discovering global false negatives on the fly", ICML 2025). From epoch
+ * --false-negative-start on each anchor has a threshold lambda_i, initially 1, to be exceeded by
+ * the fraction alpha of all its negatives:
  *
- *   h_i = alpha - (share of the batch's contrasts with S_ij > lambda_i),   by Adam (0.9, 0.98,
- * 1e-8)
+ *   h_i = alpha - (fraction of the batch's negatives with S_ij > lambda_i)
  *
- * within [-1, 1]; then contrasts with S_ij > lambda_i have no part in g, its mean, and L. An anchor
- * with no other contrasts keeps them all (published: 0 / 0).
+ * by Adam (0.9, 0.98, 1e-8), within [-1, 1]; then negatives with S_ij > lambda_i are excluded from
+ * g, its mean, and L. An anchor without other negatives keeps them all (published: 0 / 0).
  *
  * One tau is learned as log(1/tau). The gradient of S uses the tau from before the step.
  *
- * Where the published code differs from its formulas, this follows the formulas: there the pairwise
- * part of v3's dF/dtau counts twice; v2 divides by Adam's second moment without taking its root,
- * and corrects its bias by epochs, as glofnd does; of v3 and scent the mean inside the logarithm
- * divides by B, the weights by B - 1. It warms the rate of tau up with that of the model; here only
- * v0's, which is the model's, is.
+ * Differences from the published code, which differs from its formulas: there the pairwise part of
+ * v3's dF/dtau counts twice; v2 divides by Adam's second moment without its root, and corrects its
+ * bias by epochs, as does glofnd; in v3 and scent the mean inside the logarithm divides by B, the
+ * weights by B - 1; and tau's learning rate has a warmup (here only v0's, which is the model's).
  */
 #include <string.h>
 
@@ -66,7 +64,7 @@ static const struct loss_column glofnd_columns[] = {{"log_u", .first = SAMPLE_ST
                                                     {"share_square", .first = 0.0f},
                                                     {0}};
 
-/* The temperatures of a side's samples, and what Adam keeps of their gradients. */
+/* The temperatures of a side's samples, and Adam's moments of their gradients. */
 struct side_taus {
     float *tau, *m, *v;
     const uint64_t *visits; /* this one included */
@@ -94,7 +92,7 @@ static bool is_kept(const struct loss_side *s, int64_t a, int64_t c, double thre
     return c != a && (double)s->similarity[side_place(s, a, c)] <= threshold;
 }
 
-/* The anchor's own pair, then the contrasts that it keeps, as a row of their own. */
+/* The anchor's positive and the negatives that it keeps, as a separate row. */
 static struct loss_side
 take_kept(const struct loss *l, const struct loss_side *s, int64_t a, double threshold) {
     struct loss_side row = *s;
@@ -125,7 +123,7 @@ put_kept(const struct loss_side *row, const struct loss_side *s, int64_t a, doub
     }
 }
 
-/* Steps the anchor's threshold. Returns it, or where it would keep nothing what keeps all. */
+/* Steps the anchor's threshold. Returns it, or if it would keep nothing a value that keeps all. */
 static double step_threshold(struct loss *l, const struct loss_side *s, int side, int64_t a) {
     static const struct loss_options adam = {.beta1 = 0.9, .beta2 = 0.98, .eps = 1e-8};
     const struct loss_options *o = &l->options;
@@ -147,7 +145,7 @@ static void fastclip_step(struct loss *l, const struct loss_input *in, struct lo
     const struct loss_options *o = &l->options;
     const bool individual = o->temperature == LOSS_TEMPERATURE_INDIVIDUAL;
     const bool times_tau = l->row->times_tau;
-    const bool robust = times_tau || individual; /* tau has a price */
+    const bool robust = times_tau || individual; /* tau is regularised */
     const bool finds = l->row->finds_false && in->epoch >= o->false_negative_start;
     const double gamma = loss_gamma(l, in->epoch);
     const double global = loss_tau(l);

@@ -1,7 +1,7 @@
 /*
- * hcl: the debiased loss with harder negatives weighing more (Robinson et al., "Contrastive
+ * hcl: the debiased loss with larger weights for harder negatives (Robinson et al., "Contrastive
  * learning with hard negative samples", ICLR 2021), in both directions, or over two views. With d_j
- * = Delta_j / tau of the N negatives (B - 1, of two views 2B - 2) and everything divided by the
+ * = Delta_j / tau of the N negatives (B - 1; two views 2B - 2), everything divided by the
  * positive's exponential:
  *
  *   a_j = softmax_j(beta d_j),  m = sum_j a_j e^{d_j}
@@ -9,39 +9,39 @@
  *   L = 1/2 mean_rows l + 1/2 mean_columns l
  *
  * The second argument of max is the smallest value that the sum can have. Gradients go through a_j.
- * Above the floor l depends on differences alone, so the positive takes minus the sum of the
- * others:
+ * Above this minimum l depends only on differences, so the positive's gradient is minus the sum of
+ * the others:
  *
  *   dl/dS_j = N a_j ((1 + beta) e^{d_j} - beta m) / ((1 - tau_plus) (1 + G) tau)
  *
- * at the floor only dl/dS_aa = -G / ((1 + G) tau) is left.
+ * at the minimum only dl/dS_aa = -G / ((1 + G) tau) remains.
  *
  * beta can be annealed (Robinson et al., appendix "Annealing beta Method"): over e epochs in l
- * equal stairs, beta_1 = beta, beta_{i+1} = beta_i - beta / l from epoch i e / l on, and 0 from
- * epoch e on. The published code has 9 stairs of floor(e / 9) epochs, holds the first one twice and
- * then lowers beta by an eighth each.
+ * equal steps, beta_1 = beta, beta_{i+1} = beta_i - beta / l from epoch i e / l on, and 0 from
+ * epoch e on. The published code has 9 steps of floor(e / 9) epochs, the first two with beta, then
+ * lowered by an eighth each.
  *
  * dcl: the debiased contrastive loss (Chuang et al., "Debiased contrastive learning", NeurIPS
- * 2020): hcl with beta = 0, which dcl does not read. The sum over negatives less the share tau_plus
- * of it that are positives unknown to us.
+ * 2020): hcl with beta = 0, which dcl does not read. From the sum over negatives the expected part
+ * of false negatives, tau_plus, is subtracted.
  *
- * dcl with M positives (--positives; Chuang et al., section 4): the other views of the anchor's
- * sample p estimate what its own pair alone does above, and are not negatives, N = B - M:
+ * dcl with M positives (--positives; Chuang et al., section 4): the pairs p of the anchor's sample
+ * replace the single positive in the estimate above, and are not negatives, N = B - M:
  *
  *   G = max( N (m - tau_plus 1/M sum_p e^{d_p}) / (1 - tau_plus),  N e^{-(1 + S_aa) / tau} )
- *   dl/dS_p = -N tau_plus e^{d_p} / (M (1 - tau_plus) (1 + G) tau),  p not the own pair
+ *   dl/dS_p = -N tau_plus e^{d_p} / (M (1 - tau_plus) (1 + G) tau),  p not the positive
  *
- * They keep no state of samples.
+ * They keep no per-sample state.
  */
 #include "train/loss/loss_internal.h"
 
-/* log sum over contrasts of exp(factor d_c). */
+/* log sum over negatives of exp(factor d_c). */
 static double log_sum(const struct loss_side *s, int64_t anchor, double tau, double factor) {
     return factor == 0.0 ? log(side_contrasts(s))
                          : side_log_mean(s, anchor, tau / factor, NULL) + log(side_contrasts(s));
 }
 
-/* log of the mean over the anchor's positives of e^{d_p}; 0 of its own pair alone. */
+/* log of the mean over the anchor's positives of e^{d_p}; 0 with one positive. */
 static double log_positives(const struct loss_side *s, int64_t anchor, double tau) {
     const int64_t first = side_first(s, anchor);
     double sum = -HUGE_VAL;

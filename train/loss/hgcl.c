@@ -1,17 +1,16 @@
 /*
  * hgcl: the hinged global contrastive loss of TuneCLIP ("Breaking the limits of open-weight CLIP",
- * arXiv 2601.09859, 2026), for models that are trained already: a contrast that is less similar
- * than the own pair by more than the margin m has no gradient.
+ * arXiv 2601.09859, 2026), for models that are already trained: a negative that is less similar
+ * than the positive by more than the margin m has no gradient.
  *
  *   h_ij = max(0, Delta_ij + m),   g_i = 1/(B-1) sum_{j != i} exp(h_ij^2 / tau)
  *   u_i <- (1 - gamma) u_i + gamma g_i,   w_ij = exp(h_ij^2 / tau) / ((B-1) u_i)
  *   F = tau (1/2 sum over sides of mean_i log u_i + rho)
- *   dF/dS_ij = w_ij 2 h_ij / (2B),   own pair minus the sum
+ *   dF/dS_ij = w_ij 2 h_ij / (2B),   positive minus the sum
  *   dF/dtau = 1/2 sum over sides of mean_i [log u_i - sum_j w_ij h_ij^2 / tau] + rho
  *
- * Everything else is fastclip-v3's (fastclip.c). g >= 1, so log u >= 0, and where all contrasts of
- * a batch are beyond the margin its gradient is 0. The value is 1/2 sum of mean_i sum_j w_ij
- * h_ij^2.
+ * Everything else is fastclip-v3's (fastclip.c). g >= 1, so log u >= 0; if all negatives of a batch
+ * are beyond the margin its gradient is 0. The value is 1/2 sum of mean_i sum_j w_ij h_ij^2.
  */
 #include "train/loss/loss_internal.h"
 
@@ -22,7 +21,7 @@ static double hinged(const struct loss *l, const struct loss_side *s, int64_t a,
     return fmax(0.0, side_delta(s, a, c) + l->options.margin);
 }
 
-/* log of the mean over contrasts of exp(h^2 / tau) */
+/* log of the mean over negatives of exp(h^2 / tau) */
 static double log_mean(const struct loss *l, const struct loss_side *s, int64_t a, double tau) {
     double log_sum = -HUGE_VAL;
     for (int64_t c = 0; c < s->count; c++) {

@@ -1,9 +1,8 @@
 /*
  * isogclr: sogclr with a temperature for every sample and side, learned by distributionally robust
  * optimisation (Qiu et al., "Not all semantics are created equal: contrastive self-supervised
- * learning with automatic temperature individualization", ICML 2023). Its objective is
- * mean_i tau_i (log u_i + rho), summed over both sides. u and w are those of sogclr with tau_i,
- * then
+ * learning with automatic temperature individualization", ICML 2023). Its objective is mean_i tau_i
+ * (log u_i + rho), summed over both sides. u and w are sogclr's with tau_i, then
  *
  *   h_i = log u_i + rho - sum_j w_ij Delta_ij / tau_i,   within [-5, 5]
  *   v_i <- (1 - theta) v_i + theta h_i (first time v_i = theta h_i),  tau_i <- tau_i - eta v_i
@@ -11,8 +10,8 @@
  * within [tau_min, tau_max]. The gradient of S uses the old tau_i. State per sample and side: log
  * u, tau and v.
  *
- * Two views: the two of a sample share tau and u; each updates the old u, and the mean of the two
- * results is kept; h is the mean of the two, within [-3, 3].
+ * Two views: both views of a sample share tau and u; each updates the old u, and the mean of the
+ * results is stored; h is the mean of both, within [-3, 3].
  */
 #include "train/loss/loss_internal.h"
 

@@ -1,8 +1,8 @@
 /*
- * loss: from options to a loss with its memory and state, and the two rules that hold for every
- * loss: similarities must be finite, and an id that occurs twice in a batch (a corrupt sample was
+ * loss: creates a loss with its memory and state from options, and applies two rules to every loss:
+ * similarities must be finite, and an id that occurs twice in a batch (a corrupt sample was
  * replaced) counts once. For the second, the step gets the sub-matrix of distinct ids. With several
- * positives an id is that of consecutive rows, which count if all of them have it.
+ * positives an id belongs to consecutive rows, which count if all of them have it.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static enum status allocate(struct loss *l, struct error *err) {
                           l->options.name, b);
 }
 
-/* A column of one side, for each pair of a sample. */
+/* Adds a column of one side, one per pair of a sample. */
 static enum status add_column(struct loss *l,
                               int32_t *out,
                               const struct loss_column *c,
@@ -216,7 +216,7 @@ bool loss_takes_weights(const struct loss *l) {
 
 bool loss_takes_reference(const struct loss *l) {
     return l->row->parity == LOSS_PARITY_ALGORITHM && !l->row->views && loss_estimates_global(l) &&
-           !l->row->finds_false; /* its thresholds are of similarities */
+           !l->row->finds_false; /* its thresholds are similarities */
 }
 
 bool loss_estimates_global(const struct loss *l) {
@@ -260,7 +260,7 @@ static bool same_ids(const uint64_t *ids, int64_t count) {
     return i >= count;
 }
 
-/* Fills places with the first rows of every id, ascending, and ids; returns how many ids there are.
+/* Fills places with the first row of every id, ascending, and ids; returns how many ids there are.
  */
 static int64_t distinct_places(struct loss *l, const uint64_t *sample_ids, int64_t b) {
     const int64_t each = loss_rows_each(l);
@@ -322,7 +322,7 @@ put_places(const struct loss *l, float *out, const float *in, int64_t b, int64_t
 int64_t loss_find_id(const struct loss *l, int64_t count, uint64_t id) {
     int64_t low = 0;
     int64_t high = l->order_count;
-    while (low < high) { /* the first of equal ids, which is the lowest place */
+    while (low < high) { /* the first of equal ids, at the lowest position */
         const int64_t middle = low + (high - low) / 2;
         if (l->order[middle].id < id) {
             low = middle + 1;
@@ -339,7 +339,7 @@ int64_t loss_find_id(const struct loss *l, int64_t count, uint64_t id) {
 }
 
 double loss_cache_refresh(const struct loss *l) {
-    return l->options.cache_refresh; /* 0 where the row does not read it */
+    return l->options.cache_refresh; /* 0: the row does not read it */
 }
 
 bool loss_carries(const struct loss *l) {
@@ -347,7 +347,7 @@ bool loss_carries(const struct loss *l) {
            (l->row->carried != NULL && l->options.emc2_carry != LOSS_EMC2_SKIP);
 }
 
-/* The same of what is outside the batch. */
+/* The same for off-batch samples. */
 static void take_carried(const struct loss *l, const struct loss_input *in, int64_t count) {
     for (int side = 0; side < SIDE_COUNT; side++) {
         for (int64_t i = 0; i < count; i++) {
@@ -476,8 +476,8 @@ enum status loss_carried(struct loss *l,
     return sample_state_end_batch(l->state, err);
 }
 
-/* Of samples outside the batch: they are there if one is needed, their similarities are finite,
- * and their gradients are zero. */
+/* Off-batch samples: checks that they are given if one is needed and have finite similarities, and
+ * zeroes their gradients. */
 static enum status check_carried(const struct loss *l,
                                  const struct loss_input *in,
                                  const struct loss_output *out,

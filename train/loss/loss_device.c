@@ -1,6 +1,5 @@
 /*
- * loss_device: from a struct loss of the host to the struct that kernels take, and the memory
- * beside it.
+ * loss_device: converts a struct loss of the host to the kernels' struct, and owns its memory.
  */
 #include "train/loss/loss_device.h"
 
@@ -14,12 +13,12 @@ struct loss_device {
     struct loss *loss;
     struct sample_state *state;
     struct device *dev;
-    struct device_loss step; /* every pointer is this struct's or the state's */
+    struct device_loss step; /* all pointers are this struct's or the state's */
     struct loss_device_matrix matrices[LOSS_DEVICE_MATRIX_COUNT];
     uint64_t *sample_ids;
 };
 
-/* What the device calls the f32 columns, and the scalars. */
+/* The device's names of the f32 columns and the scalars. */
 static const char *const device_columns[DEVICE_LOSS_COLUMN_COUNT] = {
     [DEVICE_LOSS_LOG_U] = "log_u",
     [DEVICE_LOSS_ZETA] = "zeta",
@@ -131,7 +130,7 @@ static struct device_loss_constants constants_of(const struct loss *l) {
     };
 }
 
-/* Every column of the row to the place that has its name. */
+/* Assigns every column of the row to the field with its name. */
 static void put_columns(struct loss_device *d) {
     const struct loss *l = d->loss;
     const struct loss_column *c = l->row->columns;
@@ -291,7 +290,7 @@ enum status loss_device_fault(struct loss_device *d, struct error *err) {
 
 /* ---- state and scalars ---- */
 
-/* The device's copy of a scalar of the loss; NULL: it has none. */
+/* The device's copy of a scalar of the loss; NULL: none. */
 static double *device_scalar(struct device_loss_scalars *scalars, const char *name) {
     for (size_t i = 0; i < sizeof device_scalars / sizeof device_scalars[0]; i++) {
         if (strcmp(device_scalars[i].name, name) == 0) {

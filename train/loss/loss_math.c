@@ -1,6 +1,6 @@
 /*
- * loss_math: what the losses (NAME.c) share: their temperature and gamma, a learned scalar, rows of
- * the state, one anchor of two views, and the sums over one anchor's contrasts.
+ * loss_math: shared by the losses (NAME.c): temperature and gamma, learned scalars, rows of the
+ * state, one anchor of two views, and sums over one anchor's negatives.
  */
 #include "train/loss/loss_internal.h"
 #include "train/optim/schedule.h"

@@ -1,6 +1,5 @@
 /*
- * loss_options: what a user can choose of a loss, option by option, and how a row completes and
- * checks it.
+ * loss_options: the loss options, one row each, and how a loss's row completes and checks them.
  */
 #include <math.h>
 #include <stdio.h>
@@ -200,7 +199,7 @@ void loss_option_set(struct loss_options *o, const struct loss_option_row *row, 
     }
 }
 
-/* The value that a text stands for. */
+/* Parses a value. */
 static bool parse_value(const struct loss_option_row *row, const char *text, double *out) {
     if (row->kind == LOSS_OPTION_CHOICE) {
         for (int i = 0; row->choices[i] != NULL; i++) {
@@ -279,7 +278,7 @@ void loss_resolve_auto(struct loss_options *opt) {
 
 /* ---- a row's options ---- */
 
-/* The value in force, where the row reads the option. */
+/* The effective value of an option that the row reads. */
 static double value_of(const struct loss_row *row,
                        const struct loss_options *opt,
                        const struct loss_option_row *option) {
@@ -305,13 +304,13 @@ bool loss_reads(const struct loss_row *row,
            (option != LOSS_BETA_EPOCHS || opt->beta_stairs > 0);
 }
 
-/* Of a choice, the values that the row can have. */
+/* The values of a choice that the row supports. */
 static uint64_t possible(const struct loss_row *row, const struct loss_option_row *o) {
     if (o == &loss_option_rows[LOSS_TEMPERATURE]) {
         return row->temperatures != 0 ? row->temperatures : LOSS_CONSTANT;
     }
     if (o == &loss_option_rows[LOSS_GAMMA_SCHEDULE] && row->parity == LOSS_PARITY_REFERENCE) {
-        return LOSS_BIT(LOSS_GAMMA_CONSTANT); /* that of all published code */
+        return LOSS_BIT(LOSS_GAMMA_CONSTANT); /* used by all published code */
     }
     return UINT64_MAX;
 }
@@ -345,7 +344,7 @@ enum status
 loss_complete_options(struct loss_options *opt, const struct loss_row *row, struct error *err) {
     opt->name = row->name;
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT;
-         i++) { /* choices before their users */
+         i++) { /* choices before the options that depend on them */
         const struct loss_option_row *o = &loss_option_rows[i];
         const bool reads = loss_reads(row, opt, (enum loss_option)i);
         loss_option_set(opt, o, reads ? value_of(row, opt, o) : 0.0);

@@ -2,13 +2,13 @@
  * loss_reference: the arithmetic of the published code of sogclr, isogclr and nuclr, to reproduce
  * its logs (--variant code). It differs from the published algorithms:
  *
- *   - running sums s over the B - 1 contrasts are shifted by b, the largest exponent that the
+ *   - moving sums s over the B - 1 negatives are shifted by b, the largest exponent that the
  *     anchor ever had (its own 0 included): b never falls, so easy anchors underflow against the
  *     additive 1e-10 (sogclr, isogclr) or the floor 1e-16 (nuclr) and are muted;
- *   - sogclr, isogclr: the whole first epoch overwrites s instead of averaging;
+ *   - sogclr, isogclr: in the whole first epoch s is overwritten instead of averaged;
  *   - nuclr: b is a cosine, not divided by tau, yet the old s is rescaled by exp(b_old - b_new)
- *     without tau; "unvisited" is s or z being exactly 0; xi follows the largest zeta of all
- *     samples, once an epoch;
+ *     without tau; s or z of exactly 0 means unvisited; xi follows the largest zeta of all
+ *     samples, once per epoch;
  *   - nuclr's zeta gradient weighs the pair itself by n/B.
  *
  * State per sample and side: s, b; isogclr also tau and tau_gradient; nuclr also zeta and its
@@ -23,7 +23,7 @@ static const double added_to_sum = 1e-10;
 static const double smallest_denominator = 1e-16;
 static const double largest_tau_gradient = 5.0;
 
-/* Every row's columns begin with these two. */
+/* The columns of every row begin with these two. */
 enum { SUM, SHIFT };
 static const struct loss_column sogclr_columns[] = {{"s", .first = 0.0f},
                                                     {"b", .first = 0.0f},
@@ -53,7 +53,7 @@ static double shifted_sum(const struct loss_side *s,
 
 /* ---- sogclr, isogclr ---- */
 
-/* The running sums of one side's anchors. */
+/* The moving sums of one side's anchors. */
 struct sums {
     float *s, *b; /* (B) */
 };
@@ -170,7 +170,7 @@ static const struct loss_column nuclr_columns[] = {{"s", .first = 0.0f},
 
 struct nuclr {
     double xi[SIDE_COUNT];
-    double epoch; /* the last one that it has seen */
+    double epoch; /* of the last step */
 };
 
 static const struct loss_private_scalar nuclr_scalars[] = {
@@ -185,7 +185,7 @@ static void nuclr_begin(struct loss *l) {
     state->xi[SIDE_TEXT] = l->options.xi0;
 }
 
-/* At the first step of an epoch: the largest zeta that the epoch before it has left. */
+/* At the first step of an epoch: the largest zeta after the previous epoch. */
 static void refresh_xi(struct loss *l, uint64_t epoch) {
     struct nuclr *state = l->own;
     if ((double)epoch <= state->epoch) {
@@ -215,8 +215,8 @@ static void step_cosine_sum(const struct loss *l,
     *b = (float)shift;
 }
 
-/* One anchor's n/(n-1) times mean over the batch of w~, added to sums (B): the part of q that the
- * anchor gives, the contrast's own pair included. */
+/* One anchor's n/(n-1) times mean over the batch of w~, added to sums (B): the anchor's part of q,
+ * including the candidate's own pair. */
 static void add_popularity(struct loss *l,
                            const struct sums *sums,
                            const struct loss_side *side,

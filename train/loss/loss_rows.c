@@ -1,12 +1,12 @@
 /*
- * loss_rows: the list of all losses. Their rows are in the file of each.
+ * loss_rows: the list of all losses. Each row is in its loss's file.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "train/loss/loss_internal.h"
 
-/* In the order of --help. Forms of a name stand together, that of pairs first. */
+/* In the order of --help. Forms of a name are adjacent, pairs first. */
 #define LOSS_ROW_LIST(X)                                                                           \
     X(clip)                                                                                        \
     X(siglip)                                                                                      \
@@ -62,7 +62,7 @@ const char *const *loss_names(void) {
     return names;
 }
 
-/* The names that have such a form, as "a, b, c". */
+/* The names with this form, as "a, b, c". */
 static const char *names_of(char *text, size_t size_bytes, bool views, enum loss_parity parity) {
     size_t used = 0;
     text[0] = '\0';

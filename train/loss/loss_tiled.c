@@ -1,20 +1,20 @@
 /*
  * loss_tiled: two passes over tiles of S = X T^T (kernels/contrast.h). Between them the loss's own
- * step runs on what is known of every anchor, its sums: with `lines` set, the functions of one
- * anchor (loss_internal.h) read sums and leave weights, where they read and write elements of the
- * whole matrix otherwise. So a loss is written once.
+ * step runs on the anchors' sums: with `lines` set, the functions of one anchor (loss_internal.h)
+ * read sums and write weights instead of elements of the whole matrix. So each loss is written
+ * once.
  *
  *   lines       rate and shift: temperature and zeta of every row
  *   pass 1      largest, sum, weighted, own
  *   row->step   value, state; weight, own_gradient, popularity
  *   pass 2      dX, dT, taken
- *   row->finish zeta, by what was taken
+ *   row->finish zeta, from `taken`
  *
- * Of an id that occurs twice only the first row counts: the others are hidden as contrasts, have
- * the weight 0, and are not among the lines while the loss's step runs.
+ * Of a repeated id only the first row counts: the others are hidden as candidates, have weight 0,
+ * and are not among the lines while the loss's step runs.
  *
- * Of several ranks each computes the lines of its own samples, the rows of S and its columns in
- * which they are, and their gradients; sums are gathered:
+ * With several ranks each computes the lines of its own samples (their rows and columns of S) and
+ * their gradients; sums are gathered:
  *
  *        columns of rank 1
  *        . . # # . .            tiles of both passes, in the order that one rank has for each line:
@@ -40,11 +40,11 @@ struct loss_tiled {
     int64_t tile, rows;
     double *planes; /* (2, PLANES, rows), which `lines` divides */
     struct contrast_lines lines[SIDE_COUNT];
-    void *copies; /* of the planes in the device's memory; NULL: that is the host's */
+    void *copies; /* of the planes in device memory; NULL: it is the host's */
     struct contrast_lines on_device[SIDE_COUNT];
     void *s;            /* (tile, tile) F32, in the device's memory */
     struct comm *comm;  /* NULL: this rank computes all lines */
-    int64_t first, own; /* it computes those of these samples, all where comm is NULL */
+    int64_t first, own; /* it computes the lines of these samples; all if comm is NULL */
 };
 
 /* ---- memory ---- */
@@ -96,13 +96,13 @@ static enum status open_memory(struct loss_tiled *t, struct error *err) {
     return STATUS_OK;
 }
 
-/* Rows of the tiles that samples [first, first + count) are in. */
+/* Rows of the tiles that contain samples [first, first + count). */
 static int64_t rows_of_tiles(const struct loss_tiled *t, int64_t first, int64_t count) {
     const int64_t end = (first + count + t->tile - 1) / t->tile * t->tile;
     return (end < t->rows ? end : t->rows) - first / t->tile * t->tile;
 }
 
-/* Divides lines among ranks where that is less work for each of them. */
+/* Divides lines among ranks if that is less work for each of them. */
 static void divide(struct loss_tiled *t, struct comm *comm) {
     const int32_t world = comm != NULL ? comm_world(comm) : 1;
     const int64_t each = t->rows / world;
@@ -149,7 +149,7 @@ void loss_tiled_destroy(struct loss_tiled *t) {
 
 /* ---- lines ---- */
 
-/* The batch's entries of a column by its name; NULL: the loss has no such column. */
+/* The batch's entries of the column with this name; NULL: the loss has none. */
 static const float *window_of(const struct loss *l, const char *name, int side) {
     for (int k = 0; l->row->columns != NULL && l->row->columns[k].name != NULL; k++) {
         if (strcmp(l->row->columns[k].name, name) == 0) {
@@ -214,7 +214,7 @@ static bool has_own(const struct loss_tiled *t, int64_t first, int64_t count) {
     return first < t->first + t->own && first + count > t->first;
 }
 
-/* dX_r += G T_c, dT_c += G^T X_r, each where this rank has lines in them. */
+/* dX_r += G T_c, dT_c += G^T X_r, each if this rank has lines in it. */
 static enum status add_gradients(struct loss_tiled *t,
                                  const struct contrast_tile *tile,
                                  const struct tensor x[2],
@@ -233,7 +233,7 @@ static enum status add_gradients(struct loss_tiled *t,
     return has_own(t, tile->column, count[1]) ? t->dev->ops->matmul(t->dev, &m, err) : STATUS_OK;
 }
 
-/* All tiles with lines of this rank; dx NULL: for their sums. */
+/* All tiles with lines of this rank; dx NULL: computes their sums. */
 static enum status each_tile(struct loss_tiled *t,
                              const struct tensor x[2],
                              const struct tensor *dx,
@@ -261,7 +261,7 @@ static enum status each_tile(struct loss_tiled *t,
     return STATUS_OK;
 }
 
-/* The same on the lines as the host has them. */
+/* The same with the host's lines. */
 static enum status
 pass(struct loss_tiled *t, const struct tensor x[2], const struct tensor *dx, struct error *err) {
     const struct ops *ops = t->dev->ops;
@@ -273,7 +273,7 @@ pass(struct loss_tiled *t, const struct tensor x[2], const struct tensor *dx, st
     return ops->download(t->dev, t->planes, t->copies, planes_bytes(t), err);
 }
 
-/* What each rank has of its samples in a plane of both sides, to all. */
+/* Gathers each rank's samples in a plane of both sides. */
 static enum status gather(struct loss_tiled *t, double *images, double *texts, struct error *err) {
     double *const planes[] = {images, texts};
     for (int side = 0; side < SIDE_COUNT && t->comm != NULL; side++) {
@@ -285,7 +285,7 @@ static enum status gather(struct loss_tiled *t, double *images, double *texts, s
 
 /* ---- a step ---- */
 
-/* The loss's own step on its anchors' sums, from and to the lines. */
+/* Runs the loss's own step on its anchors' sums, from and to the lines. */
 static enum status close_sums(struct loss_tiled *t,
                               struct loss_input *in,
                               struct loss_output *out,

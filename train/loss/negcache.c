@@ -1,25 +1,25 @@
 /*
- * negcache: one negative for each anchor, drawn from the softmax over cached features of all
- * samples (Lindgren et al., "Efficient training of retrieval models using negative cache", NeurIPS
- * 2021; as the baseline of Yau et al., EMC2, ICML 2024, table 1 and section 4):
+ * negcache: one negative per anchor, sampled from the softmax over cached features of all samples
+ * (Lindgren et al., "Efficient training of retrieval models using negative cache", NeurIPS 2021; as
+ * the baseline of Yau et al., EMC2, ICML 2024, table 1 and section 4):
  *
  *   L = mean over anchors a of [ S_a,r - S_a,own ] / tau,  r constant,
  *   P(r = j) = exp(<a, c_j> / tau) / sum over k != a of exp(<a, c_k> / tau)
  *
- * c_j is sample j un-augmented, encoded when its turn came last. The caller keeps these features,
- * draws r (feature_cache.h) and encodes sample r again, un-augmented: S_a,r is today's similarity,
- * and sample r gets a gradient too. So the gradient is EMC2's eq. (11) with a single record; were
- * the features today's, it would be unbiased. Sample r may be in the batch: it is encoded again all
- * the same, because the negatives are the un-augmented samples.
+ * c_j is sample j without augmentation, as of its last re-encoding. The caller keeps these
+ * features, samples r (feature_cache.h) and re-encodes sample r without augmentation: S_a,r is the
+ * current similarity, and sample r gets a gradient too. So the gradient is EMC2's eq. (11) with a
+ * single record, unbiased if features were current. Sample r may be in the batch: it is re-encoded
+ * anyway, because negatives are samples without augmentation.
  *
- * Two views: both views of every sample are anchors. Pairs: each image with a text and each text
- * with an image; half the mean of each side. An anchor without a negative is skipped.
+ * Two views: both views of every sample are anchors. Pairs: each image has a text as negative and
+ * each text an image; half the mean of each side. An anchor without a negative is skipped.
  *
- * State: none here but visits.
+ * State: only visits.
  */
 #include "train/loss/loss_internal.h"
 
-/* Of the anchor in row `row` of the carried ones. similarity, gradient: with its own pair. */
+/* One anchor, in row `row` of the carried ones. similarity, gradient: with its positive. */
 static void step_anchor(const struct loss_input *in,
                         struct loss_output *out,
                         int64_t row,
@@ -54,7 +54,7 @@ negcache_step_views(struct loss *l, const struct loss_input *in, struct loss_out
     const int64_t n = 2 * in->batch_count;
     const double share = 1.0 / (double)n;
     for (int64_t a = 0; a < n; a++) {
-        const struct loss_side row = loss_take_view(l, in, a); /* its own pair is first */
+        const struct loss_side row = loss_take_view(l, in, a); /* its positive is first */
         step_anchor(in, out, a, row.similarity[0], &row.gradient[0],
                     side_weight(&row, 0) * share / l->options.tau);
         out->objective += side_weight(&row, 0) * share * side_info_nce(&row, 0, l->options.tau);

@@ -1,7 +1,7 @@
 /*
  * nuclr: Algorithm 1 of Wang et al., "On discriminative probabilistic modeling for self-supervised
- * representation learning" (ICLR 2025), section 3.4, in both directions. A contrast c has a
- * popularity zeta_c; anchors of images use that of texts and the other way round.
+ * representation learning" (ICLR 2025), section 3.4, in both directions. A candidate c has a
+ * popularity zeta_c; image anchors use the texts', text anchors the images'.
  *
  *   g_i = 1/(B-1) sum_{j != i} exp((Delta_ij - zeta_j) / tau),  u_i <- (1 - gamma) u_i + gamma g_i
  *   w_ij = exp((Delta_ij - zeta_j) / tau) / ((B-1) (u_i + exp(-xi / tau) / (n-1)))
@@ -16,29 +16,29 @@
  *   q_j = 1 - p_jj - (n-1)/(B-1) sum_{i in B, i != j} p_ij           unbiased given j in B
  *   z_j <- (1 - theta) z_j + theta q_j (first time z_j = q_j),  zeta_j <- zeta_j - eta z_j
  *
- * With options.zeta_by_visit (--zeta-lr auto) the step is relative to tau and falls with the visits
- * of the sample, t before this one since zeta was unfrozen:
+ * With options.zeta_by_visit (--zeta-lr auto) the step is relative to tau and falls with t, the
+ * sample's earlier visits since zeta was unfrozen:
  *
  *   zeta_j <- zeta_j - clamp(eta tau max(1 / (t + 2), 0.1) z_j, -tau, tau),  eta = 1
  *
- * The Hessian of n Phi, whose minimiser zeta is (eq. (8)), has the eigenvalues of [0, 1] / tau, so
- * tau is Newton's shortest step for any n, B and number of steps; 1 / (t + 2) is the average of
- * Robbins and Monro, which removes the noise of small batches; 0.1 follows towers that still
- * change. The clamp lets no popularity change by more than a factor e at a visit.
+ * The Hessian of n Phi, which zeta minimises (eq. (8)), has eigenvalues in [0, 1] / tau, so tau is
+ * Newton's shortest step for any n, B and number of steps; 1 / (t + 2) is Robbins and Monro's
+ * averaging, which removes the noise of small batches; 0.1 follows towers that still change. The
+ * clamp limits the change of a popularity to a factor e per visit.
  *
- * and then, in every iteration, xi in the form that --xi names:
+ * and then, in every iteration, xi, by --xi:
  *
  *   signed  xi <- max(xi, max_j zeta_j)      the published code takes the sign, but once an epoch
  *   norm    xi <- max(xi, max_j |zeta_j|)    ICLR's line 7, max{xi, ||zeta||_inf}
  *   all     xi <- max(xi0, max_j zeta_j)     the workshop's step 10, over all n: it can fall
  *
- * The first two need no j outside the batch, because no other zeta has changed. xi starts at --xi0,
- * or at zeta0 (norm: |zeta0|) where that is larger (line 1).
+ * The first two need no j outside the batch, because no other zeta has changed. The initial xi is
+ * --xi0, or zeta0 (norm: |zeta0|) if that is larger (line 1).
  *
- * All with the zeta and xi of before the step. State per sample and side: log u, zeta and z.
+ * All use zeta and xi from before the step. State per sample and side: log u, zeta and z.
  *
- * With m positives (--positives; Remark 2) sample j has m pairs, each of which is an anchor and a
- * contrast with a zeta, z and log u of its own. An anchor a, one of B, has its own pair as positive
+ * With m positives (--positives; Remark 2) sample j has m pairs, each of them an anchor and a
+ * candidate with its own zeta, z and log u. An anchor a, one of B, has its own pair as positive
  * (each view is a positive in turn), and all m pairs p of its sample are in the denominator:
  *
  *   g_a = mean over pairs c of other samples of exp((Delta_ac - zeta_c) / tau), u_a as above
@@ -48,10 +48,10 @@
  *   w_ap = exp((Delta_ap - xi) / tau) / (m (n-1) D_a)
  *   p_ac = exp((Delta_ac - zeta_c) / tau) / ((n-1) u_a + o_a(zeta))
  *
- * and in q_c the sums over i become means over the m anchors of each sample. That is tau times the
- * log of 1/m sum_j sum_l exp((E(a, y_jl) - zeta_jl - E(a, own)) / tau), to within xi.
+ * and in q_c the sums over i become means over the m anchors of each sample. Except for xi this is
+ * tau times the log of 1/m sum_j sum_l exp((E(a, y_jl) - zeta_jl - E(a, own)) / tau).
  *
- * The paper's ablations: nuclr-frozen never moves zeta, nuclr-noxi has the anchor's own zeta
+ * The paper's ablations: in nuclr-frozen zeta is constant, nuclr-noxi uses the anchor's own zeta
  * instead of xi (the softmax itself, without the conservative start).
  */
 #include "train/loss/loss_internal.h"
@@ -73,7 +73,7 @@ static const struct loss_private_scalar nuclr_scalars[] = {
     {"text.xi", offsetof(struct nuclr, xi[SIDE_TEXT])},
     {0}};
 
-/* What zeta counts for in xi. */
+/* The quantity of which xi is the maximum. */
 static double size_of(const struct loss *l, double zeta) {
     return l->options.xi == LOSS_XI_NORM ? fabs(zeta) : zeta;
 }
@@ -89,8 +89,8 @@ static void nuclr_begin(struct loss *l) {
     }
 }
 
-/* The largest zeta of all samples, or the first xi. Ids without a sample hold zeta0, which is not
- * above the first xi. */
+/* The largest zeta of all samples, at least the initial xi. Ids without a sample hold zeta0, which
+ * is not above it. */
 static double largest_of_all(const struct loss *l, int side) {
     double largest = first_xi(l);
     for (int64_t pair = 0; pair < loss_rows_each(l); pair++) {
@@ -100,7 +100,7 @@ static double largest_of_all(const struct loss *l, int side) {
     return largest;
 }
 
-/* log o_a(zeta) of the anchor's own pairs; zeta NULL: xi in its place. */
+/* log o_a(zeta) of the anchor's own pairs; zeta NULL: xi instead. */
 static double
 log_own(const struct loss_side *s, int64_t anchor, double tau, const float *zeta, double xi) {
     const int64_t first = side_first(s, anchor);
@@ -138,7 +138,7 @@ static double add_own_pairs(const struct loss *l,
     return value;
 }
 
-/* One anchor's part of n/B sum p (published) or of its unbiased twin, added to sums (B). */
+/* One anchor's part of n/B sum p (published) or of the unbiased sum, added to sums (B). */
 static void add_popularity(const struct loss *l,
                            const struct loss_side *s,
                            int64_t anchor,
@@ -151,7 +151,7 @@ static void add_popularity(const struct loss *l,
     const double m = (double)s->positives;
     const int64_t first = side_first(s, anchor);
     const double log_norm = log_add(log(n - 1.0) + log_u, log_own(s, anchor, tau, zeta, 0.0));
-    if (s->lines != NULL) { /* the contrasts' part is added after the second pass */
+    if (s->lines != NULL) { /* the negatives' part is added after the second pass */
         const bool paper = l->options.zeta_gradient == LOSS_ZETA_PAPER;
         sums[anchor] +=
             exp(side_exponent(s, anchor, anchor, tau, zeta) - log_norm) * (paper ? n / b : 1.0);
@@ -182,13 +182,13 @@ rate_of(const struct loss *l, const struct loss_input *in, int contrasts, int64_
     return l->options.tau * schedule_zeta_visit_rate(rate, visits < epochs ? visits : epochs);
 }
 
-/* The rate of a side's zeta; 0: it does not move. */
+/* The rate of a side's zeta; 0: frozen. */
 static double zeta_rate(const struct loss *l, const struct loss_input *in, int contrasts) {
     const double rate = contrasts == SIDE_IMAGE ? in->zeta_lr_image : in->zeta_lr_text;
     return l->row->zeta_frozen ? 0.0 : rate;
 }
 
-/* zeta of the contrasts of one side, stepped along 1 - sums; xi follows. */
+/* Steps zeta of one side's candidates along 1 - sums, then updates xi. */
 static void step_zeta(struct loss *l, const struct loss_input *in, int contrasts, double rate) {
     float *momentum = l->rows[2];
     float *zeta = l->rows[1];
@@ -197,7 +197,7 @@ static void step_zeta(struct loss *l, const struct loss_input *in, int contrasts
     const double theta = l->options.zeta_momentum;
     const double old_xi = state->xi[contrasts];
     double largest = -HUGE_VAL; /* of the batch */
-    bool held_xi = false;       /* the batch has a sample that xi was taken from */
+    bool held_xi = false;       /* the batch has the sample whose zeta is xi */
     loss_take_rows(l, zeta, ZETA, contrasts, b);
     loss_take_rows(l, momentum, ZETA_MOMENTUM, contrasts, b);
     for (int64_t c = 0; c < b; c++) {

@@ -1,13 +1,13 @@
 /*
- * rince: a contrastive loss that is robust to wrong pairs (Chuang et al., "Robust contrastive
- * learning against noisy views", CVPR 2022), in both directions. D = sum_j exp(S_ij / tau) with the
- * positive in it:
+ * rince: a contrastive loss that is robust to noisy pairs (Chuang et al., "Robust contrastive
+ * learning against noisy views", CVPR 2022), in both directions. D = sum_j exp(S_ij / tau),
+ * including the positive:
  *
  *   l_i = -exp(q S_ii / tau) / q + (lambda D)^q / q,   L = 1/2 mean_rows l + 1/2 mean_columns l
  *   dl_i/dS_ij = lambda^q D^(q-1) exp(S_ij / tau) / tau - [i = j] exp(q S_ii / tau) / tau
  *
  * For q -> 0 it is InfoNCE (plus log lambda). Values grow like exp(q / tau), which must stay within
- * f32. It keeps no state of samples.
+ * f32. It keeps no per-sample state.
  */
 #include "train/loss/loss_internal.h"
 

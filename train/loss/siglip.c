@@ -1,12 +1,12 @@
 /*
- * siglip: every pair judged alone by a sigmoid (Zhai et al., "Sigmoid loss for language image
+ * siglip: a sigmoid loss for every pair separately (Zhai et al., "Sigmoid loss for language image
  * pre-training", ICCV 2023), with learned temperature and bias:
  *
  *   l_ij = S_ij / tau + bias,  z_ij = 1 for i = j, else -1
  *   L = 1/B sum_ij log(1 + exp(-z_ij l_ij)),  dL/dl_ij = -z_ij sigmoid(-z_ij l_ij) / B
  *
- * S is of normalised embeddings, as the paper has it. The bias is learned with the temperature, and
- * stays where the temperature does. It keeps no state of samples.
+ * S is of normalised embeddings, as in the paper. The bias is learned with the temperature, and
+ * constant if that is. It keeps no per-sample state.
  */
 #include "train/loss/loss_internal.h"
 

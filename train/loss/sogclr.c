@@ -1,22 +1,22 @@
 /*
- * sogclr: the global contrastive loss with a running estimate u of every anchor's denominator
- * (Yuan et al., "Provable stochastic optimization for global contrastive learning", ICML 2022):
+ * sogclr: the global contrastive loss with a moving average u of every anchor's denominator (Yuan
+ * et al., "Provable stochastic optimization for global contrastive learning", ICML 2022):
  *
  *   g_i = 1/(B-1) sum_{j != i} exp(Delta_ij / tau),   u_i <- (1 - gamma) u_i + gamma g_i
  *   w_ij = exp(Delta_ij / tau) / ((B-1) u_i),         L = mean_i sum_{j != i} w_ij Delta_ij
  *
- * summed over both sides, w constant; of a reference (loss_takes_reference) Delta is in excess of
- * its. The first visit of a sample takes u = g. State: log u per sample and side, so that nothing
- * over- or underflows. Objective: mean_i tau log((n-1) u_i).
+ * summed over both sides, w constant; a reference (loss_takes_reference) subtracts its Delta. At
+ * the first visit of a sample u = g. State: log u per sample and side, so that nothing over- or
+ * underflows. Objective: mean_i tau log((n-1) u_i).
  *
  * With a global temperature (Wei et al., "FastCLIP", 2024, its third version) tau is learned on
  * F = tau (mean_i log u_i over both sides) + 2 rho tau:
  *
  *   dF/dtau = sum over sides of mean_i [ log u_i - sum_j w_ij Delta_ij / tau ] + 2 rho
  *
- * Two views, as first published: u is the running mean of exp(S_aj / tau) itself over the 2B - 2
- * views of other samples; each view of a sample updates the u that both share, and weighs with its
- * result; the mean of the two results is kept:
+ * Two views, as first published: u is the moving average of exp(S_aj / tau) itself over the 2B - 2
+ * views of other samples; each view of a sample updates their shared u, and uses its result as
+ * weight; the mean of the two results is stored:
  *
  *   L = mean over the 2B anchors a of [ sum_j w_aj S_aj - S_a,own ],   w = exp(S_aj/tau)/((2B-2) u)
  */
@@ -70,7 +70,7 @@ sogclr_step_views(struct loss *l, const struct loss_input *in, struct loss_outpu
                 side_add_surrogate(&s, 0, tau, NULL, updated[view] + log_count - own / tau, share);
             const double total = exp(log_g - updated[view]);
             const double weight = side_weight(&s, 0);
-            side_add(&s, 0, 0, weight * share * (total - 1.0)); /* the own pair: -1, not -sum w */
+            side_add(&s, 0, 0, weight * share * (total - 1.0)); /* the positive: -1, not -sum w */
             loss_add(out, i, weight * (value + share * (total - 1.0) * own));
             out->objective +=
                 weight * share *
