@@ -26,8 +26,8 @@ static enum status begin(struct classify_result *r, int32_t class_count, struct 
                : error_set(err, STATUS_NOMEM, "no memory for %d classes", (int)class_count);
 }
 
-/* Chance that k - 1 other classes, drawn from the class_count - 1 others, are none of the `rank`
- * that win: C(others - rank, k - 1) / C(others, k - 1). */
+/* Probability that k - 1 classes, sampled from the class_count - 1 others, are none of the `rank`
+ * better ones: C(others - rank, k - 1) / C(others, k - 1). */
 static double chance_among(int32_t k, int32_t class_count, int32_t rank) {
     double chance = 1.0;
     for (int32_t i = 0; i < k - 1; i++) {
@@ -48,7 +48,7 @@ static void add_query(struct classify_result *r, int32_t label, int32_t rank) {
     r->avg10 += chance_among(10, r->class_count, rank);
 }
 
-/* Sums to percent. */
+/* Converts sums to percent. */
 static enum status finish(struct classify_result *r, enum status s, struct error *err) {
     if (s == STATUS_OK && r->images == 0) {
         s = error_set(err, STATUS_USAGE, "no image has the label of a class");
@@ -147,7 +147,7 @@ struct neighbour {
     int64_t row;
 };
 
-/* What one rule has found for a query. */
+/* One rule's neighbours of a query. */
 struct voters {
     struct classify_result *result;
     struct neighbour_rule rule;
@@ -165,7 +165,7 @@ struct by_neighbours {
     size_t voters_count;
 };
 
-/* Whether a is to be dropped before b. */
+/* Whether a is dropped before b. */
 static bool is_worse(const struct neighbour *a, const struct neighbour *b) {
     return a->score != b->score ? a->score < b->score : a->row > b->row;
 }
@@ -198,7 +198,7 @@ static void offer(struct voters *n, struct neighbour candidate) {
     }
 }
 
-/* The nearest rows with a class, of a query of the length 1 / query_scale. */
+/* Collects the nearest rows with a class for a query of length 1 / query_scale. */
 static void find_nearest(struct voters *v,
                          const struct by_neighbours *n,
                          const float *products,
@@ -216,7 +216,7 @@ static void find_nearest(struct voters *v,
     }
 }
 
-/* The rank of the query's class by the votes. */
+/* The rank of the query's class by votes. */
 static int32_t count_votes(const struct voters *v, const struct by_neighbours *n, int32_t label) {
     const int32_t classes = v->result->class_count;
     const double temperature = v->rule.temperature;
@@ -232,7 +232,7 @@ static int32_t count_votes(const struct voters *v, const struct by_neighbours *n
     }
     int32_t rank = 0;
     for (int32_t c = 0; c < classes; c++) {
-        const double votes = n->votes[label]; /* a class without votes loses against all */
+        const double votes = n->votes[label]; /* a class without votes ranks last */
         const bool wins_tie = c < label || votes == 0.0;
         rank += c != label && (n->votes[c] > votes || (n->votes[c] == votes && wins_tie)) ? 1 : 0;
     }
@@ -354,7 +354,7 @@ void classify_means(float *vectors,
     const int64_t dim = set->dim;
     for (int32_t c = 0; c < class_count; c++) {
         float *mean = vectors + (int64_t)c * dim;
-        int64_t left = 0; /* rows of the class from here on, and those still to be chosen */
+        int64_t left = 0; /* remaining rows of the class; wanted: rows still to be chosen */
         struct rng r;
         rng_init(&r, seed, RNG_SHOTS, draw, (uint64_t)c);
         memset(mean, 0, (size_t)dim * sizeof *mean);
@@ -375,7 +375,7 @@ void classify_means(float *vectors,
     }
 }
 
-/* Number i of a result: the measures, then those of the classes. */
+/* Number i of a result: the measures, then the classes'. */
 static double *number_of(struct classify_result *r, size_t i) {
     return i < MEASURES ? (double *)((char *)r + measures[i].offset) : &r->class_top1[i - MEASURES];
 }

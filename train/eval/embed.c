@@ -1,13 +1,13 @@
 /*
  * embed: images through a sequential loader, captions through the iterator over all texts.
  *
- * Of W ranks each encodes a range of the groups that one rank would encode, groups of the same
- * size, because the last bits of an embedding may depend on how many are encoded with it:
+ * With W ranks each encodes a range of the groups that one rank would encode, of the same size,
+ * because an embedding's rounding may depend on how many are encoded together:
  *
  *   groups   | 0 | 1 | 2 | 3 | 4 | 5 | 6 |      rank 0: 0 to 2, rank 1: 3 to 5, rank 2: 6
  *
- * A range has the same number of groups on all ranks but the last ones, so that a gather of ranges
- * is the whole, followed by unused rows.
+ * All ranks except the last ones have the same number of groups, so that the gathered ranges are
+ * the whole, followed by unused rows.
  */
 #include "train/eval/embed.h"
 
@@ -37,9 +37,9 @@ void embeddings_fini(struct embeddings *e) {
 
 /* The groups of one rank. */
 struct range {
-    uint64_t first, count, last; /* [first, last); count: of every rank but the last ones */
+    uint64_t first, count, last; /* [first, last); count: of every rank except the last ones */
     int64_t size;                /* rows of a group */
-    int64_t rows;                /* of all ranges: at least those of all groups */
+    int64_t rows;                /* of all ranges, at least the groups' rows */
     uint64_t rows_count;         /* of the dataset */
 };
 
@@ -66,7 +66,7 @@ struct job {
     struct range images, texts;
 };
 
-/* Brings all rows of `data` to all ranks, each of row_bytes. */
+/* Gathers all rows of `data`, each of row_bytes, on all ranks. */
 static enum status gather(const struct job *j,
                           const struct range *r,
                           void *data,
@@ -101,7 +101,7 @@ static enum status report(const struct job *j, bool texts, int64_t done, struct 
                : STATUS_OK;
 }
 
-/* As f32. Those of a BF16 model are first in the second half of the rows' memory. */
+/* Copies rows as f32. BF16 rows are first copied to the second half of the rows' memory. */
 static enum status
 take_features(const struct job *j, const struct tensor *features, float *out, struct error *err) {
     const size_t size_bytes = tensor_size_bytes(features);
@@ -118,7 +118,7 @@ take_features(const struct job *j, const struct tensor *features, float *out, st
     return STATUS_OK;
 }
 
-/* To the rows from `first` on. */
+/* Copies to the rows from `first` on. */
 static enum status encode_batch(const struct job *j,
                                 const struct loader_batch *batch,
                                 int64_t first,
@@ -215,7 +215,7 @@ static bool encodes_images(const struct job *j) {
            (j->model->views != NULL || !dual_encoder_get_options(j->model->pairs)->texts_alone);
 }
 
-/* *size: images, and captions, that are encoded at a time. Sets the dimensions of the result. */
+/* *size: images, or captions, encoded at a time. Sets the dimensions of the result. */
 static enum status open_loader(struct job *j, uint32_t *size, struct error *err) {
     struct loader_options o;
     loader_options_default(&o);
@@ -291,7 +291,7 @@ static enum status embed_texts(const struct job *j, struct error *err) {
     return gather(j, &j->texts, j->out->texts, (size_t)j->out->embed_dim * sizeof(float), err);
 }
 
-/* This rank's images, and what encoding its captions requires. */
+/* Encodes this rank's images, and prepares its captions. */
 static enum status begin(struct job *j, struct error *err) {
     const struct embed_options *opt = j->opt;
     struct loader_info info;
@@ -312,7 +312,7 @@ static enum status begin(struct job *j, struct error *err) {
     return encode_images(j, err);
 }
 
-/* NaNs would rank as anything. */
+/* NaN would have an arbitrary rank. */
 static enum status check_finite(const struct job *j, struct error *err) {
     const struct embeddings *e = j->out;
     const struct {

@@ -115,7 +115,7 @@ void examples_fini(struct examples *x) {
     *x = (struct examples){0};
 }
 
-/* The members that name an image, or a caption of one. */
+/* Writes the fields that identify an image, or a caption of one. */
 static void
 write_place(struct json_writer *w, const struct embeddings *e, bool caption, int64_t index) {
     json_u64(w, "id", e->sample_ids[caption ? e->owner[index] : index]);

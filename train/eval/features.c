@@ -1,5 +1,5 @@
 /*
- * features: both sets through the model, then classify or probe.
+ * features: encodes both sets, then classifies.
  */
 #include "train/eval/features.h"
 

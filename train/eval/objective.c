@@ -10,7 +10,7 @@
 struct side {
     double tau;
     int64_t count;
-    const float *zeta; /* of the contrasts; NULL: none */
+    const float *zeta; /* of the candidates; NULL: none */
     double gcl, clip, nuclr;
 };
 
@@ -18,7 +18,7 @@ static enum status
 add_anchor(void *cookie, int64_t anchor, const float *scores, struct error *err) {
     struct side *s = cookie;
     const double own = (double)scores[anchor];
-    double largest = 0.0; /* the anchor's own pair */
+    double largest = 0.0; /* the positive's Delta */
     double largest_zeta = s->zeta != NULL ? -(double)s->zeta[anchor] / s->tau : 0.0;
     (void)err;
     for (int64_t c = 0; c < s->count; c++) {

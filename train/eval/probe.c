@@ -16,7 +16,7 @@ struct probe {
     const struct probe_options *opt;
     struct device *dev;
     const struct classify_set *set;
-    int64_t *rows; /* those that have a label of a class */
+    int64_t *rows; /* rows with the label of a class */
     int64_t row_count, batch_count;
     int32_t class_count;
     void *weight, *bias, *x, *z; /* device: BLOCKS blocks each, a batch, its logits */
@@ -137,7 +137,7 @@ static enum status step_parameter(struct probe *p,
                               err);
 }
 
-/* The rows at places [first, first + rows) of the epoch's order. */
+/* Copies the rows at positions [first, first + rows) of the epoch's order. */
 static enum status one_batch(struct probe *p,
                              const struct permutation *order,
                              int64_t first,

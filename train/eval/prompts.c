@@ -1,5 +1,5 @@
 /*
- * prompts: lines of text to embeddings, a batch of the model at a time.
+ * prompts: encodes lines of text, a batch of the model at a time.
  */
 #include "train/eval/prompts.h"
 
@@ -33,7 +33,7 @@ static bool is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Removes the white space at both ends of a line that ends with a NUL. */
+/* Removes white space at both ends of a NUL-terminated line. */
 static char *trim(char *line) {
     while (is_space(*line)) {
         line++;
@@ -154,7 +154,7 @@ enum status prompts_encode(float *out,
     return s;
 }
 
-/* A copy of the template with the name at each {}. */
+/* A copy of the template with each {} replaced by the name. */
 static enum status
 fill_template(char **out, const char *pattern, const char *name, struct error *err) {
     char text[PROMPT_MAX_BYTES];

@@ -1,5 +1,5 @@
 /*
- * retrieval_ranks: the rank of every query from its scores against everything, and the metrics.
+ * retrieval_ranks: the rank of every query from its scores with all candidates, and the metrics.
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ const struct retrieval_metric_row retrieval_metrics[RETRIEVAL_METRIC_COUNT] = {
     [RETRIEVAL_R10] = {"r10", "R@10", 10},
 };
 
-/* Best score among a query's own candidates, and how many of the others reach it. */
+/* Best score of a query's own candidates, and how many others reach it. */
 static int64_t rank_of(const float *scores, const uint8_t *own, int64_t count) {
     float best = -INFINITY;
     for (int64_t c = 0; c < count; c++) {
@@ -28,7 +28,7 @@ static int64_t rank_of(const float *scores, const uint8_t *own, int64_t count) {
 }
 
 struct direction {
-    const int32_t *owner_of_text; /* what belongs together */
+    const int32_t *owner_of_text; /* the image of each text */
     bool texts_ask;
     int64_t candidate_count;
     uint8_t *own; /* (candidates) */
@@ -45,7 +45,7 @@ static enum status add_query(void *cookie, int64_t query, const float *scores, s
         any = any || d->own[c];
     }
     if (!any) {
-        return STATUS_OK; /* an image without caption asks nothing */
+        return STATUS_OK; /* an image without caption is no query */
     }
     const int64_t rank = rank_of(scores, d->own, d->candidate_count);
     for (int k = 0; k < RETRIEVAL_METRIC_COUNT; k++) {

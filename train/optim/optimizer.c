@@ -1,6 +1,6 @@
 /*
- * optimizer: two fused calls, one for the decayed range of the table and one for the rest. LARS
- * makes one for each decayed tensor.
+ * optimizer: two fused calls, for the decayed range of the table and for the rest. LARS makes one
+ * call per decayed tensor.
  */
 #include "train/optim/optimizer.h"
 
@@ -36,7 +36,7 @@ part(const struct params *p, enum param_slot slot, bool decayed, int64_t from, i
     return rows_from(params_range(p, slot, decayed), from, count);
 }
 
-/* A part of all decayed tensors, or of all others, whose rate is `rate` times the step's. */
+/* A part of the decayed tensors, or of the others, with `rate` times the step's learning rate. */
 static enum status step_range(struct params *p,
                               struct device *dev,
                               const struct step_values *values,

@@ -14,7 +14,7 @@ static double half_cosine(uint64_t done, uint64_t total) {
 
 enum { STAIRS = 5 };
 
-/* The published code sets the rate after the steps 0, 100, ... 500: it holds from the next one on.
+/* The published code sets the rate after steps 0, 100, ... 500: it applies from the next one on.
  */
 static uint64_t stair_of(uint64_t step, uint64_t stair_steps) {
     return step == 0 ? 0 : (step - 1) / stair_steps;

@@ -88,7 +88,7 @@ enum status model_config_view_options(const struct model_config *c,
                                          .training = true,
                                          .moments = 2,
                                          .dtype = DTYPE_F32};
-    if (c->open_clip[0] != '\0') { /* its image tower alone */
+    if (c->open_clip[0] != '\0') { /* only its image tower */
         struct dual_encoder_options pairs;
         TRY(open_clip_options(&pairs, c->open_clip, err));
         out->image = pairs.image;
@@ -157,7 +157,7 @@ static enum status get_tower(const struct checkpoint *c,
     return STATUS_OK;
 }
 
-/* The place of a value among `count` names; 0 where the key is absent. */
+/* The index of a value among `count` names; 0 if the key is absent. */
 static enum status get_choice(const struct checkpoint *c,
                               const char *key,
                               const char *const *names,
@@ -250,7 +250,7 @@ get_hash(const struct checkpoint *c, const char *key, uint64_t *out, struct erro
     return STATUS_OK;
 }
 
-/* A run on one dataset stores no more than its fingerprint. */
+/* A run on one dataset stores only its fingerprint. */
 static enum status read_sources(struct checkpoint *c, struct error *err) {
     struct train_position *p = &c->position;
     p->source_count = 1;
@@ -271,7 +271,7 @@ static enum status read_sources(struct checkpoint *c, struct error *err) {
     return STATUS_OK;
 }
 
-/* Not in files from before it was kept. */
+/* Missing in old files. */
 static enum status get_tau(struct checkpoint *c, struct error *err) {
     const char *text = safetensors_metadata(c->file, KEY_TAU);
     char *end = NULL;
@@ -381,7 +381,7 @@ fail:
     RETURN_CREATED(s, out, c, checkpoint_close);
 }
 
-/* Takes over the file of `m`. */
+/* Takes ownership of the file of `m`. */
 static enum status take_foreign(struct checkpoint *c, struct foreign_model *m, struct error *err) {
     const struct dual_encoder_options *o = &m->options;
     c->has_model = c->foreign = true;

@@ -1,7 +1,7 @@
 /*
- * checkpoint_save: metadata, then tensors in a fixed order: the table's values, the optimiser's two
- * moments, the columns of the sample state, cached features, the tokenizer. Of several ranks the
- * first writes; all of them take part in passing the columns by, also after a write has failed.
+ * checkpoint_save: metadata, then tensors in a fixed order: the table's values, the optimiser's
+ * moments, the columns of per-sample state, cached features, the tokenizer. Rank 0 writes; all
+ * ranks take part in gathering the columns, even after a write has failed.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -140,7 +140,7 @@ static enum status declare_params(struct safetensors_writer *w,
     return STATUS_OK;
 }
 
-/* Nothing where there is no cache. */
+/* Does nothing without a cache. */
 static enum status declare_cache(struct safetensors_writer *w,
                                  const char *name,
                                  const struct feature_cache *cache,
@@ -168,7 +168,7 @@ static enum status write_cache(struct safetensors_writer *w,
                                    err);
 }
 
-/* Nothing where there are no captions (NULL). */
+/* Does nothing without captions (NULL). */
 static enum status
 declare_columns(struct safetensors_writer *w, const struct sample_state *state, struct error *err) {
     const uint64_t ids = state != NULL ? sample_state_id_space(state) : 0;
@@ -253,7 +253,7 @@ static enum status write_params(struct safetensors_writer *w,
     return s;
 }
 
-/* What comes before the columns. */
+/* Everything before the columns. */
 static enum status begin(struct safetensors_writer **w,
                          const struct file_system *fs,
                          const char *path,
@@ -265,8 +265,8 @@ static enum status begin(struct safetensors_writer **w,
     return c->params != NULL ? write_params(*w, path, c->params, err) : STATUS_OK;
 }
 
-/* w: NULL on ranks that write nothing. *written: the first failure of the writer, after which the
- * other ranks' pieces pass by unwritten. Returns what sample_state_piece returns. */
+/* w: NULL on ranks that do not write. *written: the writer's first failure, after which pieces are
+ * gathered but not written. Returns what sample_state_piece returns. */
 static enum status pass_columns(struct safetensors_writer *w,
                                 const char *path,
                                 enum status *written,
@@ -315,7 +315,7 @@ static enum status end(struct safetensors_writer *w,
     return safetensors_writer_finish(w, err);
 }
 
-/* The same result on all ranks. */
+/* Makes the result equal on all ranks. */
 static enum status agree(struct comm *comm, enum status own, struct error *err) {
     return comm != NULL ? comm_agree(comm, own, err) : own;
 }

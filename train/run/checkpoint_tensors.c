@@ -114,7 +114,7 @@ static enum status load_param(const struct checkpoint *c,
     return params_write(p, index, slot, host, size_bytes, err);
 }
 
-/* Room for the largest tensor of the table; NULL without memory. */
+/* Memory for the table's largest tensor; NULL: out of memory. */
 static float *room_for_largest(const struct params *p) {
     int64_t largest = 1;
     for (int32_t i = 0; i < params_count(p); i++) {
@@ -181,7 +181,7 @@ enum status checkpoint_column(const struct checkpoint *c,
 
 struct range {
     unsigned char *out;
-    uint64_t begin, end; /* bytes of the column that are wanted */
+    uint64_t begin, end; /* requested bytes of the column */
     uint64_t at;
 };
 

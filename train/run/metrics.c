@@ -39,7 +39,7 @@ static bool is_evaluation(const char *rest, const char *name) {
            rest[2 + length] == '"';
 }
 
-/* Takes the watched number of a line, if it has it. rest, to its end: the line after its step. */
+/* Reads the watched metric of a line, if it has it. rest, up to end: the line after its step. */
 static void watch_line(struct metrics *m, uint64_t step, const char *rest, const char *end) {
     char key[64];
     if (m->watch.object == NULL || !is_evaluation(rest, m->watch.object)) {
@@ -58,8 +58,8 @@ static void watch_line(struct metrics *m, uint64_t step, const char *rest, const
                      : (struct metrics_best){m->best.value, m->best.step, m->best.since + 1};
 }
 
-/* The part of `text` whose lines are whole and begin with a step of at most `step`, whose
- * evaluations are noted. */
+/* The size of the part of `text` with complete lines up to step `step`; notes that step's
+ * evaluations. */
 static size_t kept_size(struct metrics *m, const char *text, uint64_t step) {
     size_t kept = 0;
     for (;;) {
@@ -323,7 +323,7 @@ static void put_histogram(struct json_writer *w, const struct sample_state_summa
     json_close_object(w);
 }
 
-/* Of every column. NULL: there are none. */
+/* Writes every column of `state`. NULL: none. */
 static void put_state(struct json_writer *w,
                       const struct sample_state *state,
                       const struct sample_state_summary *summaries) {

@@ -1,5 +1,5 @@
 /*
- * run_dir: names inside a run, and which checkpoints stay.
+ * run_dir: names inside a run, and which checkpoints are kept.
  */
 #include "train/run/run_dir.h"
 
@@ -66,8 +66,8 @@ static int newest_first(const void *a, const void *b) {
     return x > y ? -1 : x < y ? 1 : 0;
 }
 
-/* Steps of the checkpoints in `run`, newest first; steps has room for MAX_CHECKPOINTS. Deletes what
- * a killed process left of one. */
+/* Steps of the checkpoints in `run`, newest first; steps has MAX_CHECKPOINTS entries. Deletes an
+ * incomplete checkpoint of a killed process. */
 static enum status
 list_checkpoints(const char *run, uint64_t *steps, size_t *count, struct error *err) {
     *count = 0;
@@ -116,7 +116,7 @@ run_dir_keep_best(const struct file_system *fs, const char *run, uint64_t step, 
     return link_to(fs, run, "best", step, err);
 }
 
-/* The step of RUN/best; `other`: there is none. */
+/* The step of RUN/best, or `other` if there is none. */
 static uint64_t best_step(const char *run, uint64_t other) {
     char path[PATH_MAX_BYTES];
     char target[PATH_MAX_BYTES] = "";

@@ -46,7 +46,7 @@ void trainer_options_default(struct trainer_options *opt) {
     optimizer_options_default(&opt->optimizer);
 }
 
-/* The parts in the order of their dependencies. No other rank is asked. */
+/* Opens the parts in the order of their dependencies, without other ranks. */
 static enum status open_parts(struct trainer *t, struct error *err) {
     TRY(trainer_open_source(t, err));
     TRY(trainer_check_val(t, err));
@@ -184,7 +184,8 @@ struct trainer_source trainer_source(const struct trainer *t, uint32_t index) {
                                    .id_offset = place.sources[index].id_offset};
 }
 
-/* A full disk need not end a run: earlier checkpoints stay, and the next one is tried again. */
+/* With go_on_unsaved a full disk does not end the run: earlier checkpoints stay, and the next one
+ * is tried. */
 static enum status save_when_due(struct trainer *t, bool last, struct error *err) {
     struct error why = {0};
     comm_at(t->comm, t->step, COMM_PHASE_SAVE);
@@ -213,7 +214,7 @@ static enum status stopped(const struct trainer *t, struct error *err) {
                      t->step, trainer_last_step(t), t->options.run);
 }
 
-/* Whether there is an evaluation after the step that was the last one. */
+/* Whether an evaluation follows the last step. */
 static bool evaluation_is_due(const struct trainer *t) {
     const struct trainer_options *o = &t->options;
     const uint64_t epochs_done = t->step / t->data.steps_per_epoch;
@@ -223,8 +224,8 @@ static bool evaluation_is_due(const struct trainer *t) {
            (due || t->step == trainer_last_step(t));
 }
 
-/* What the epoch did is saved already. `owed`: the run was stopped between the checkpoint of this
- * step and an evaluation after it, and makes up for that. */
+/* The epoch is already saved. `owed`: the run was stopped between this step's checkpoint and its
+ * evaluation, which is made now. */
 static enum status evaluate_when_due(struct trainer *t,
                                      struct retrieval_result *result,
                                      bool owed,
@@ -252,7 +253,7 @@ static void begin_stages(struct trainer *t) {
     loader_stats(t->loader, &t->stages.loader);
 }
 
-/* Where the time since the last of these lines went. */
+/* Reports where the time went since the last such line. */
 static enum status report_stages(struct trainer *t, struct error *err) {
     const struct loader_stats *then = &t->stages.loader;
     struct stage_report *r = &t->stages.report;
@@ -275,7 +276,7 @@ enum status trainer_run(struct trainer *t, struct retrieval_result *result, stru
     if (t->resumed_step > 0 && t->saved_step == nothing_saved) { /* on other data */
         TRY(save_when_due(t, false, err));
     }
-    if (t->step > 0 && t->step == t->resumed_step) { /* not where other data changed the step */
+    if (t->step > 0 && t->step == t->resumed_step) { /* not if other data changed the step */
         TRY(evaluate_when_due(t, result, true, err));
     }
     while (t->step < trainer_last_step(t) && !t->gives_up) {

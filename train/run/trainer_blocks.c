@@ -5,7 +5,7 @@
  *   samples  a_0 y_01 .. y_0b | a_1 y_11 .. y_1b | ...     N blocks, B = N (b + 1)
  *
  * S = X X^T has all inner products; the block loss reads the rows of anchors and the columns of
- * points, (N, N b) of it, and the rest of the gradient is zero. Sample state has visits alone.
+ * points, (N, N b) of it, and the rest of the gradient is zero. Per-sample state has only visits.
  */
 #include "train/run/trainer_internal.h"
 
@@ -67,7 +67,7 @@ void trainer_close_blocks(struct trainer *t) {
     free(t->blocks.gradient);
 }
 
-/* The place in S of the product of anchor i with point l of block m. */
+/* The index in S of the product of anchor i with point l of block m. */
 static size_t place_of(const struct trainer_options *o, int64_t i, int64_t m, int64_t l) {
     const int64_t each = o->blocks.size + 1;
     return (size_t)(i * each * o->batch_count + m * each + 1 + l);

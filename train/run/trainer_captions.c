@@ -1,15 +1,15 @@
 /*
- * trainer_captions: the numbers of texts by caption (--text-state caption). An image with several
- * captions shows one of them in each epoch; each has an entry of its own, after those of the
- * samples with lower ids. A sample without captions has one, a removed sample none. After a
- * sample's own captions each column of --caption-columns has one, whichever of its texts is drawn:
+ * trainer_captions: per-sample state of texts by caption (--text-state caption). Of an image's
+ * captions one is sampled per epoch; each has its own entry, after the entries of samples with
+ * lower ids. A sample without captions has one entry, a removed sample none. After a sample's own
+ * captions each column of --caption-columns has one entry, whichever of its texts is sampled:
  *
  *   id        0              1   2 (removed)   3
  *   entries   0 1 2 3 4      5                 6 7
  *   first     0              5   6             6        8
  *
- * A run keeps the form that its checkpoint has. Where no sample has two captions, and there are no
- * columns, the form is that by sample, and so are all bytes.
+ * A run keeps its checkpoint's form. If no sample has two captions, and there are no columns, the
+ * state is by sample, and checkpoints are byte-identical to those of --text-state sample.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #include "formats/dataset/dataset.h"
 #include "train/run/trainer_internal.h"
 
-/* Counts the entries of every id, and *several: whether an id has more than one. */
+/* Counts the entries of every id. *several: whether any id has more than one. */
 static enum status count_captions(struct trainer *t, bool *several, struct error *err) {
     const struct loader_state place = loader_state(t->loader);
     t->first_caption = calloc((size_t)t->data.id_space + 1, sizeof *t->first_caption);

@@ -1,6 +1,6 @@
 /*
- * trainer_checkpoint: what a run saves, and what must agree before it resumes. With other data
- * than before: trainer_remap.
+ * trainer_checkpoint: what a run saves, and what must agree when it resumes. With other data:
+ * trainer_remap.
  */
 #include "train/run/trainer_internal.h"
 
@@ -12,9 +12,9 @@
 #include "formats/tokenizer/tokenizer.h"
 #include "train/run/run_dir.h"
 
-/* Where a restored run continues: where it was, or, with other data, at the beginning of the epoch
- * it was in, because an epoch is another order of other samples now. Steps then count as if earlier
- * epochs had been as long. */
+/* Where a restored run continues: where it was, or, with other data, at the beginning of its epoch,
+ * because the epoch now has other samples in another order. Steps then count as if earlier epochs
+ * had been as long. */
 static struct loader_state restored_place(const struct trainer *t, const struct train_position *p) {
     const enum trainer_data data = trainer_compare_data(t, p);
     struct loader_state place = {.fingerprint = p->fingerprint,
@@ -36,7 +36,7 @@ static struct loader_state restored_place(const struct trainer *t, const struct 
         place.step = 0;
     }
     if (data == TRAINER_DATA_GROWN) {
-        place.mix = p->mix; /* datasets that grow keep their weights */
+        place.mix = p->mix; /* grown datasets keep their weights */
     }
     return place;
 }
@@ -56,7 +56,7 @@ enum status trainer_open_source(struct trainer *t, struct error *err) {
     return STATUS_OK;
 }
 
-/* What differs between two models; NULL: nothing. `tensors`: only what their tensors depend on. */
+/* What differs between two models; NULL: nothing. `tensors`: only what determines their tensors. */
 static const char *
 model_difference(const struct model_config *a, const struct model_config *b, bool tensors) {
     if ((a->hidden_dim > 0) != (b->hidden_dim > 0)) {
@@ -87,7 +87,7 @@ model_difference(const struct model_config *a, const struct model_config *b, boo
                                                     : NULL;
 }
 
-/* Whether the state of samples in the checkpoint is that of this run's data. */
+/* Checks that the checkpoint's per-sample state belongs to this run's data. */
 static enum status
 check_same_data(const struct trainer *t, const struct checkpoint *c, struct error *err) {
     const struct train_position *p = checkpoint_position(c);
@@ -106,7 +106,7 @@ check_same_data(const struct trainer *t, const struct checkpoint *c, struct erro
         p->source_count > 1 ? " with the others" : "", t->data.fingerprint, t->data.sample_count);
 }
 
-/* What must agree between a checkpoint and this run, and the message if it does not. */
+/* Checks what must agree between a checkpoint and this run. */
 static enum status
 check_same_run(const struct trainer *t, const struct checkpoint *c, struct error *err) {
     const struct train_position *p = checkpoint_position(c);
@@ -117,12 +117,12 @@ check_same_run(const struct trainer *t, const struct checkpoint *c, struct error
         what = "seed";
     }
     FAIL_IF(what != NULL, err, STATUS_MISMATCH, "%s has a different %s", checkpoint_path(c), what);
-    /* seek reports what differs between mixes. */
+    /* seek reports differences between mixes. */
     return p->source_count == 1 && t->options.source_count == 1 ? check_same_data(t, c, err)
                                                                 : STATUS_OK;
 }
 
-/* Brings the loader to where the run continues. */
+/* Moves the loader to where the run continues. */
 static enum status seek(struct trainer *t, const struct train_position *p, struct error *err) {
     const struct loader_state place = restored_place(t, p);
     struct error why = {0};
@@ -137,8 +137,7 @@ static enum status seek(struct trainer *t, const struct train_position *p, struc
               : "");
 }
 
-/* The state of samples, which may be that of other data (trainer_remap), and the loss's own
- * numbers. */
+/* Restores per-sample state, which may be of other data (trainer_remap), and the loss's scalars. */
 static enum status
 restore_state(struct trainer *t, const struct checkpoint *c, bool same, struct error *err) {
     const struct loss_scalar *scalars = NULL;
@@ -155,7 +154,7 @@ restore_state(struct trainer *t, const struct checkpoint *c, bool same, struct e
     return t->loss_device != NULL ? loss_device_send(t->loss_device, err) : STATUS_OK;
 }
 
-/* The model of `init` for a new run; what else the checkpoint has is named. */
+/* Loads the model of `init` for a new run, and logs what is not loaded. */
 static enum status restore_init(struct trainer *t, struct error *err) {
     const struct checkpoint *c = t->source;
     const struct trainer_options *o = &t->options;
@@ -222,7 +221,7 @@ enum status trainer_restore(struct trainer *t, struct error *err) {
             t->options.max_steps, checkpoint_path(c), t->step);
     t->resumed_step = p->step;
     t->resumed_data = p->fingerprint;
-    if (same) { /* else the state is not what the file holds */
+    if (same) { /* else the state differs from the file's */
         t->saved_step = p->step;
     }
     return STATUS_OK;
@@ -247,7 +246,7 @@ static struct train_position position_of(const struct trainer *t) {
     return p;
 }
 
-/* The line of metrics.jsonl about the state, and RUN/last: after the checkpoint is written. */
+/* After the checkpoint is written: the state's line in metrics.jsonl, and RUN/last. */
 static enum status publish(struct trainer *t, struct error *err) {
     TRY(metrics_state(t->metrics, t->step, t->state, t->captions, t->summaries, err));
     TRY(metrics_sync(t->metrics, err));

@@ -1,5 +1,5 @@
 /*
- * trainer_columns: what a step takes from attached columns, by sample id: weights of samples,
+ * trainer_columns: a step's values from attached columns, by sample id: sample weights,
  * similarities of a reference model (DRRho-CLIP) and of a teacher (MobileCLIP). The loader delivers
  * the rows of this rank's part of the batch; the ranks exchange them, and each computes
  *
@@ -47,7 +47,7 @@ static const struct loader_column *find(const struct trainer *t, const char *nam
     return c;
 }
 
-/* The vectors of images and texts: of a column of two, the first and the second. */
+/* The image and text vectors: of a column of two, the first and the second. */
 static enum status open_features(struct trainer *t,
                                  struct column_features *f,
                                  const char *option,
@@ -114,7 +114,8 @@ void trainer_close_columns(struct trainer *t) {
 
 /* ---- a step ---- */
 
-/* Their similarities. t->s is free between trainer_hand_similarity and trainer_take_gradient. */
+/* Computes the similarities of f. t->s is free between trainer_hand_similarity and
+ * trainer_take_gradient. */
 static enum status compare(struct trainer *t, const struct column_features *f, struct error *err) {
     const struct matmul m = {
         .out = t->s, .a = f->x[0], .b = f->x[1], .transpose_b = true, .alpha = 1.0f};

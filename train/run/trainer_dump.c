@@ -1,6 +1,6 @@
 /*
- * trainer_dump: what was there when a step met a number that is not finite, for a person to look
- * at: RUN/nonfinite.json.
+ * trainer_dump: RUN/nonfinite.json: a description of a step with a number that is not finite, for
+ * the user.
  */
 #include "train/run/trainer_internal.h"
 
@@ -12,7 +12,7 @@
 
 enum { MAX_DUMP_BYTES = 64 << 20 };
 
-/* How many numbers are finite, and between which bounds they lie. */
+/* Writes how many numbers are finite, and their range. */
 static void put_range(struct json_writer *w, const float *values, int64_t count) {
     int64_t finite_count = 0;
     double low = 0.0;
@@ -31,7 +31,7 @@ static void put_range(struct json_writer *w, const float *values, int64_t count)
     json_double(w, "max", high);
 }
 
-/* Every tensor of a slot that holds a number that is not finite. */
+/* Writes every tensor of a slot with a number that is not finite. */
 static enum status
 put_tensors(struct json_writer *w, struct trainer *t, enum param_slot slot, struct error *err) {
     const struct params *p = trainer_params(t);

@@ -1,6 +1,6 @@
 /*
  * trainer_eval: retrieval, zero-shot classification, neighbours and probe between epochs, and the
- * best checkpoint by one of their figures.
+ * best checkpoint by one of their metrics.
  */
 #include "train/run/trainer_internal.h"
 
@@ -24,7 +24,7 @@ static enum status check_captions(const char *directory, struct error *err) {
                : error_set(err, STATUS_USAGE, "%s has no captions to evaluate on", directory);
 }
 
-/* Of prompts only the built-in ones, so that the dataset's own class names are needed. */
+/* Only built-in prompts are used, so the dataset must have class names. */
 static enum status check_classes(const char *option, const char *directory, struct error *err) {
     struct text_list names;
     TRY(zeroshot_classes(&names, directory, err));
@@ -54,7 +54,7 @@ enum status trainer_split_knn(char first[PATH_MAX_BYTES],
 
 /* ---- RUN/best ---- */
 
-/* Where the figures are in metrics.jsonl, and the evaluation that makes them. */
+/* The metrics' fields in metrics.jsonl, and the option that computes them. */
 static const struct {
     struct metrics_watch watch;
     const char *option;
@@ -127,7 +127,7 @@ enum status trainer_keep_best(struct trainer *t, struct error *err) {
 
 /* ---- evaluations ---- */
 
-/* A validation set that cannot be opened is better known now than after the first epoch. */
+/* Reports a validation set that cannot be opened now instead of after the first epoch. */
 enum status trainer_check_val(const struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     if (o->knn != NULL) {
@@ -156,14 +156,14 @@ static struct embed_options embed_options(struct trainer *t) {
     how.log = o->log;
     how.should_stop = o->should_stop;
     how.cookie = o->cookie;
-    if (loader_tokenizer(t->loader) != NULL) { /* images alone have none */
+    if (loader_tokenizer(t->loader) != NULL) { /* images only: none */
         how.tokenizer = tokenizer_bytes(loader_tokenizer(t->loader), &how.tokenizer_size_bytes);
     }
     how.augment = model_config_eval(&t->config, how.augment);
     return how;
 }
 
-/* The line of metrics.jsonl, with examples for pages that show the run. */
+/* Writes the line of metrics.jsonl, with examples for the run's page. */
 static enum status write_retrieval(struct trainer *t,
                                    const struct retrieval_result *result,
                                    const struct embeddings *e,
@@ -200,7 +200,7 @@ evaluate_retrieval(struct trainer *t, struct retrieval_result *result, struct er
     return s;
 }
 
-/* As ccstream-eval zeroshot does without options. */
+/* As ccstream-eval zeroshot with its defaults. */
 static enum status evaluate_zeroshot(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     struct embed_options how = embed_options(t);
@@ -225,7 +225,7 @@ fail:
     return s;
 }
 
-/* As ccstream-eval knn and linear do without options; captions where no images are trained on. */
+/* As ccstream-eval knn and linear with their defaults; captions if no images are trained on. */
 static enum status evaluate_features(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     const struct embed_model model = {.pairs = t->model, .views = t->views};
@@ -245,8 +245,8 @@ static enum status evaluate_features(struct trainer *t, struct error *err) {
     return STATUS_OK;
 }
 
-/* After an evaluation, whose failure may already be that of all: then nobody asks again. A rank
- * that failed alone is heard where the others ask next, here or inside embed_dataset. */
+/* After an evaluation. If all ranks already share its failure, they do not exchange statuses again.
+ * A rank that failed alone reports it in the next exchange, here or inside embed_dataset. */
 static enum status agree_on(struct trainer *t, enum status own, struct error *err) {
     return own != STATUS_OK && t->failed_together ? own : trainer_agree(t, own, err);
 }

@@ -1,13 +1,13 @@
 /*
  * trainer_loss: where the loss of a step is computed, and its matrices there.
  *
- * Where the device computes losses, similarities, gradients and the samples' state stay there and
- * the host does not wait:
+ * If the device computes the loss, similarities, gradients and per-sample state stay there and the
+ * host does not wait:
  *
  *   S = X T^T -> loss_device_step -> G -> dX = G T, dT = G^T X
  *
  * Otherwise, and with --state-memory host, S is copied to the host, loss_step does the rest, and G
- * is copied back. By tiles (trainer_tile) there is no S, and train/loss/loss_tiled.c does all of
+ * is copied back. With tiles (trainer_tile) there is no S, and train/loss/loss_tiled.c does all of
  * it.
  */
 #include "train/run/trainer_internal.h"
@@ -46,7 +46,7 @@ enum status trainer_tile(int64_t *out,
     return STATUS_OK;
 }
 
-/* Where the state of samples goes. */
+/* Chooses where per-sample state is stored. */
 static enum status choose_place(const struct trainer *t,
                                 int64_t tile,
                                 enum sample_state_place *out,
@@ -80,7 +80,7 @@ static enum status choose_place(const struct trainer *t,
     return offered ? sample_state_choose_place(out, t->state, t->dev, err) : STATUS_OK;
 }
 
-/* Room for similarities and their gradients on the host, and for one of them on the device. */
+/* Memory for similarities and gradients on the host, and for one matrix on the device. */
 static enum status open_host_matrices(struct trainer *t, int64_t rows, struct error *err) {
     TRY(trainer_alloc_matrix(t, &t->s, rows, rows, err));
     for (int i = 0; i < (t->loss != NULL && loss_uses_self(t->loss) ? PAIR_COUNT : 1); i++) {
@@ -101,7 +101,7 @@ size_t trainer_loss_bytes(const struct trainer_options *o,
     const int64_t rows = trainer_rows(o);
     const bool alone = trainer_local_count(o) == o->batch_count;
     const size_t row = o->embed_dim * sizeof(float);
-    /* dx; of several ranks the gathered embeddings too, and own_dx of two views */
+    /* dx; with several ranks also gathered embeddings, and own_dx of two views */
     const size_t embeddings =
         2 * (size_t)b * row * (alone ? 1 : 2) +
         (alone || o->task == TRAINER_PAIRS ? 0 : 2 * trainer_local_count(o) * row);

@@ -1,36 +1,35 @@
 /*
- * trainer_offbatch: samples beyond the batch, for a loss that asks for some: emc2 for those of
- * earlier batches on which its chains stand, negcache for those that were drawn from features of
- * all samples. A step with them:
+ * trainer_offbatch: off-batch samples, for losses that need them: emc2 the states of its chains,
+ * from earlier batches; negcache samples chosen by features of all samples. A step with them:
  *
  *   loss_carried -> ids -> loader_fetch -> forward -> C      before the batch's own forward
  *     or the draw                          S_c = X C^T       one number of each row is the loss's
  *                  loss -> G_c:            dX += G_c C, dC = G_c^T X
  *                                          backward(dC)      adds to the gradients of the batch
  *
- * Each of W ranks fetches and encodes N / W of them, and all have C; what is lost of them, S_c and
- * dC are the same on all. The gradients of parameters are summed over ranks apart from the batch's
- * own and then added to those, so that the order of additions is that of one rank.
+ * Each of W ranks loads and encodes N / W of them, and all have C; unreadable samples, S_c and dC
+ * are equal on all. The gradients of parameters are summed over ranks separately from the batch's
+ * own and then added, so that the order of additions is the same as with one rank.
  *
- * They are the views on which emc2's chains stand, or un-augmented, as evaluation makes them, and
- * encoded as a batch of its own with today's parameters (`beside`): batch norm takes its statistics
- * over them, and running statistics stay. That batch always has N rows: B pairs; two views: as many
- * as the loss may need, an even number on each rank, so that with two views of emc2 a micro-batch
- * which divides half of a rank's part gives the numbers of one rank. It is filled up with samples
- * of the step's own batch, which get no gradient, so that batch statistics are never those of a few
- * samples. Pairs have one list of texts and one of images in it, which do not belong together.
+ * They are the views of emc2's chain states, or, as in evaluation, without augmentation, and are
+ * encoded as a separate batch with the current parameters (`beside`): batch norm uses their
+ * statistics, and running statistics stay. That batch always has N rows: B pairs; two views: as
+ * many as the loss may need, an even number on each rank, so that with two views of emc2 a
+ * micro-batch that divides half of a rank's part gives the same numbers as one rank. It is filled
+ * up with samples of the step's own batch, without gradient, so that batch statistics never cover
+ * only a few samples. For pairs it has a list of texts and a list of images, which do not match.
  *
- * A sample that cannot be read any more (removed, damaged) is not replaced: a chain restarts, an
- * anchor has no negative in this step.
+ * A sample that cannot be read (removed, damaged) is not replaced: a chain restarts, an anchor has
+ * no negative in this step.
  *
- * The draw is from a cache of features (feature_cache), of texts for images as anchors and of
- * images for texts, or of images for two views. At the beginning of a step:
+ * negcache chooses samples by a feature_cache, of texts for image anchors and of images for text
+ * anchors, or of images for two views. At the beginning of a step:
  *
  *   ids that are due -> loader_fetch -> forward -> rows of the cache     N samples at a time
  *   batch            -> forward      -> draw    -> ids
  *
- * Every rank has the whole cache, and draws for all anchors. In a run that begins, or has other
- * data than its checkpoint, all samples are due at once.
+ * Every rank has the whole cache, and draws for all anchors. In a new run, or with other data than
+ * the checkpoint's, all samples are due at once.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -45,16 +44,16 @@ static int side_count(const struct trainer *t) {
     return trainer_task(&t->options)->sides;
 }
 
-/* Both views of a sample share its chain; each draws a negative of its own. */
+/* emc2: both views of a sample share its chain; negcache: each has its own negative. */
 static int64_t row_count(const struct trainer_options *o, const struct loss *l) {
     const int64_t b = o->batch_count;
-    const int64_t pair = 2 * (b / trainer_local_count(o)); /* a row of each half on each rank */
+    const int64_t pair = 2 * (b / trainer_local_count(o)); /* one row per half and rank */
     return o->task == TRAINER_PAIRS      ? b
            : loss_cache_refresh(l) > 0.0 ? 2 * b
                                          : (b + pair - 1) / pair * pair;
 }
 
-/* Row k of those that a rank encodes, of two views the first half of them in the first half. */
+/* Row k of those that a rank encodes; with two views a rank's first half is in the first half. */
 static int64_t row_of(const struct trainer *t, int32_t rank, int64_t k) {
     const int64_t count = t->offbatch.rows / comm_world(t->comm);
     if (t->options.task == TRAINER_PAIRS) {
@@ -64,7 +63,7 @@ static int64_t row_of(const struct trainer *t, int32_t rank, int64_t k) {
     return k < half ? rank * half + k : t->offbatch.rows / 2 + rank * half + k - half;
 }
 
-/* Whether they are views that batches had. */
+/* Whether they are views from earlier batches. */
 static bool as_seen(const struct trainer *t) {
     return loss_cache_refresh(t->loss) == 0.0 && t->options.loss.emc2_carry == LOSS_EMC2_VIEW;
 }
@@ -88,7 +87,7 @@ static enum status open_cache(struct trainer *t, struct offbatch_side *s, struct
     return how.share > 0.0 ? feature_cache_create(&s->cache, t->dev, &how, err) : STATUS_OK;
 }
 
-/* Texts where images are the anchors, images in all other cases. */
+/* Texts if images are the anchors, else images. */
 static enum status open_side(struct trainer *t, int side, struct error *err) {
     struct offbatch_side *s = &t->offbatch.sides[side];
     const bool views = t->options.task == TRAINER_VIEWS;
@@ -183,7 +182,7 @@ size_t trainer_cache_bytes(const struct trainer_options *o, uint64_t id_space_co
     return (size_t)trainer_task(o)->sides * (size_t)id_space_count * o->embed_dim * sizeof(float);
 }
 
-/* Of pairs, images are the contrasts of texts. */
+/* With pairs, images are the candidates of texts. */
 struct feature_cache *trainer_cache(const struct trainer *t, bool images) {
     const bool views = t->options.task == TRAINER_VIEWS;
     return views && !images ? NULL : t->offbatch.sides[images && !views ? 1 : 0].cache;
@@ -198,7 +197,7 @@ static int compare_samples(const void *a, const void *b) {
     return by_id != 0 ? by_id : compare_u64(&x->view, &y->view);
 }
 
-/* What anchor i of a side needs. */
+/* The sample that anchor i of a side needs. */
 static struct offbatch_sample wanted_by(const struct trainer *t, int64_t i) {
     return (struct offbatch_sample){t->offbatch.ids[i], as_seen(t) ? t->offbatch.views[i] : 0};
 }
@@ -209,7 +208,8 @@ of_batch(const struct trainer *t, const struct step_flight *f, int64_t i) {
     return (struct offbatch_sample){f->ids[i % t->options.batch_count], 2 * f->batch.epoch};
 }
 
-/* The distinct samples that a side needs, then some of the batch; and each anchor's row of them. */
+/* The distinct samples that a side needs, then fillers from the batch; and each anchor's row of
+ * them. */
 static void list_wanted(struct trainer *t, const struct step_flight *f, int side) {
     struct offbatch_side *s = &t->offbatch.sides[side];
     const int64_t b = t->options.batch_count;
@@ -242,7 +242,7 @@ static void list_wanted(struct trainer *t, const struct step_flight *f, int side
 
 /* ---- reading them ---- */
 
-/* This rank's rows; and the statuses of all. */
+/* Loads this rank's rows, and exchanges the statuses of all. */
 static enum status
 fetch_own(struct trainer *t, const struct step_flight *f, int side, struct error *err) {
     struct offbatch_side *s = &t->offbatch.sides[side];
@@ -258,8 +258,8 @@ fetch_own(struct trainer *t, const struct step_flight *f, int side, struct error
     return comm_gather(t->comm, t->offbatch.statuses, own, (size_t)count * sizeof *own, err);
 }
 
-/* Fetches this rank's part of the N samples of a side. On every rank `lost` is called for every row
- * among the first s->count whose sample cannot be read, before one of the batch takes its place. */
+/* Loads this rank's part of the N samples of a side. On every rank `lost` is called for every row
+ * among the first s->count whose sample cannot be read, before a filler replaces it. */
 typedef void lost_function(struct trainer *t, int side, int64_t row, enum status why);
 static enum status fetch(struct trainer *t,
                          const struct step_flight *f,
@@ -292,7 +292,7 @@ static enum status fetch(struct trainer *t,
     return STATUS_OK;
 }
 
-/* Those that need a sample that cannot be read do without. */
+/* Anchors whose sample cannot be read have none. */
 static void forget(struct trainer *t, int side, int64_t row, enum status why) {
     const struct offbatch_side *s = &t->offbatch.sides[side];
     const int64_t first = side * (int64_t)t->options.batch_count;
@@ -311,7 +311,7 @@ static void forget(struct trainer *t, int side, int64_t row, enum status why) {
     }
 }
 
-/* Rows `first` to `first + count - 1` of what is due, and samples of the batch after them. */
+/* Rows `first` to `first + count - 1` of the due samples, then fillers from the batch. */
 static void
 list_due(struct trainer *t, const struct step_flight *f, int side, uint64_t first, uint64_t count) {
     struct offbatch_side *s = &t->offbatch.sides[side];
@@ -323,7 +323,8 @@ list_due(struct trainer *t, const struct step_flight *f, int side, uint64_t firs
     }
 }
 
-/* What cannot be read is not drawn until its turn comes again. Ids without a sample are usual. */
+/* A sample that cannot be read is not chosen until it is due again. Ids without a sample are
+ * normal. */
 static void report_lost(struct trainer *t, int side, int64_t row, enum status why) {
     if (why != STATUS_NOTFOUND && trainer_is_first(t)) {
         log_write(t->options.log, LOG_LEVEL_WARN,
@@ -332,7 +333,7 @@ static void report_lost(struct trainer *t, int side, int64_t row, enum status wh
     }
 }
 
-/* Rows whose id is another one by now were lost. */
+/* Rows whose id has changed could not be read. */
 static void put_due(struct trainer *t, int side, uint64_t first) {
     const struct offbatch_side *s = &t->offbatch.sides[side];
     for (int64_t i = 0; i < s->count; i++) {
@@ -344,7 +345,7 @@ static void put_due(struct trainer *t, int side, uint64_t first) {
 
 /* ---- forward ---- */
 
-/* To a tower of views they are all images. */
+/* A tower of views encodes images only. */
 static struct tower_input input_of(const struct trainer *t) {
     const struct loader_batch *texts = &t->offbatch.sides[0].batch;
     const struct loader_batch *images = &t->offbatch.sides[side_count(t) - 1].batch;
@@ -364,8 +365,7 @@ copy(struct trainer *t, const struct tensor *to, const struct tensor *from, stru
     return ops->add(t->dev, &(struct add){.out = *to, .in = *from, .alpha = 1.0f}, err);
 }
 
-/* What all ranks fetched, through the towers, to x of the sides: of pairs, texts are what images
- * are compared with. */
+/* Encodes what all ranks loaded to x of the sides; with pairs images are compared with texts. */
 static enum status encode(struct trainer *t, struct error *err) {
     const struct tower_input in = input_of(t);
     const int sides = side_count(t);
@@ -401,8 +401,8 @@ static enum status refresh(struct trainer *t, const struct step_flight *f, struc
     return STATUS_OK;
 }
 
-/* By the batch's own embeddings, which need a forward before that of the step, of the same numbers.
- * Of pairs for images and for texts, of two views for the first and for the second ones. */
+/* Chooses samples by the batch's own embeddings, which requires an extra forward pass with the same
+ * results. Pairs: for images and for texts; two views: for first and second views. */
 static enum status draw(struct trainer *t,
                         const struct step_flight *f,
                         const struct tower_input *in,

@@ -16,13 +16,13 @@
 #include "train/model/pretrained.h"
 #include "train/run/run_dir.h"
 
-/* What a model of open_clip says. */
+/* Applies an open_clip model's configuration. */
 static enum status
 take_model(struct model_config *c, const struct trainer_options *o, struct error *err) {
     struct dual_encoder_options model;
     TRY(open_clip_config(c->open_clip, o->model, err));
     TRY(open_clip_options(&model, c->open_clip, err));
-    if (!trainer_task(o)->captions) { /* its image tower alone */
+    if (!trainer_task(o)->captions) { /* only its image tower */
         FAIL_IF(o->patch_dropout > 0.0 || model.vit.patch_dropout > 0.0, err, STATUS_USAGE,
                 "patch dropout is for images with captions, not for --task %s",
                 trainer_task(o)->name);
@@ -86,20 +86,20 @@ static enum status make_config(struct model_config *c,
     return o->model != NULL ? take_model(c, o, err) : STATUS_OK;
 }
 
-/* A run that is resumed by more ranks may have less than its micro-batch on each. */
+/* A run resumed with more ranks may have less than a micro-batch on each. */
 static int32_t local_micro_batch(const struct trainer_options *o) {
     const uint32_t count = trainer_local_count(o);
     return (int32_t)(o->micro_batch_count > count && count < o->batch_count ? count
                                                                             : o->micro_batch_count);
 }
 
-/* The ranks whose running statistics move by each other's micro-batches: with --sync-bn every rank
- * already has those of all. */
+/* The ranks whose micro-batches update each other's running statistics; with --sync-bn batch
+ * statistics already cover all ranks. */
 static struct comm *running_ranks(const struct trainer_options *o) {
     return o->sync_bn ? NULL : o->comm;
 }
 
-/* As struct tuning has them. */
+/* As in struct tuning. */
 static int32_t lock_of(uint64_t groups) {
     return groups == UINT64_MAX ? 0 : 1 + (int32_t)groups;
 }
@@ -138,7 +138,7 @@ static enum status view_options(struct view_encoder_options *out,
     TRY(model_config_view_options(c, out, err));
     out->max_batch = 2 * (int32_t)trainer_local_count(o);
     out->micro_batch = local_micro_batch(o);
-    if (o->task == TRAINER_BLOCKS) { /* images, which the model takes by two */
+    if (o->task == TRAINER_BLOCKS) { /* images, two per sample of the model */
         out->max_batch /= 2;
         out->micro_batch = (out->micro_batch + 1) / 2;
     }
@@ -164,7 +164,7 @@ static enum status check_tuning(const struct trainer_options *o, struct error *e
     return STATUS_OK;
 }
 
-/* What only pairs have, and what excludes each other. */
+/* Rejects options that are for pairs only, or exclude each other. */
 static enum status check_task(const struct trainer_options *o, struct error *err) {
     const struct task_row *task = trainer_task(o);
     TRY(check_tuning(o, err));
@@ -223,7 +223,7 @@ uint32_t trainer_positives(const struct trainer_options *o) {
     return loss_positives(&loss);
 }
 
-/* A batch holds whole samples, and at least two. */
+/* A batch has whole samples, and at least two. */
 static enum status check_positives(const struct trainer_options *o, struct error *err) {
     const uint32_t m = trainer_positives(o);
     return o->batch_count % m == 0 && o->batch_count / m >= 2
@@ -238,7 +238,7 @@ static bool is_gpu(const struct trainer_options *o) {
     return strncmp(o->device, "cuda", 4) == 0;
 }
 
-/* The loss's part of the plan, by a state of one sample. */
+/* The loss's part of the plan, computed from a state with one sample. */
 static enum status plan_contrast(struct dual_encoder_memory *m,
                                  const struct trainer_options *o,
                                  uint64_t id_space_count,
@@ -308,8 +308,8 @@ static enum status plan_model(struct dual_encoder_memory *out,
     return dual_encoder_plan(out, &model, err);
 }
 
-/* What a process holds beside its model on a CPU: code, libraries and the kernels that these
- * compile took 57 to 80 MB (docs/results/steps.md); and the loader its batches of images. */
+/* Other memory of a process on a CPU: code, libraries and compiled kernels took 57 to 80 MB
+ * (docs/results/steps.md); and the loader's batches of images. */
 static size_t process_bytes(const struct trainer_options *opt) {
     struct loader_options lo;
     loader_options_default(&lo);
@@ -337,7 +337,7 @@ enum status trainer_plan(struct dual_encoder_memory *out,
     return plan_contrast(out, opt, id_space_count, text_count, err);
 }
 
-/* Batches lie where copies to the device reach them. */
+/* Batches are in page-locked memory, which the device copies from. */
 static void *alloc_pinned(void *cookie, size_t size_bytes) {
     struct device *dev = cookie;
     void *data;
@@ -361,9 +361,8 @@ const char *trainer_tokenizer(const struct trainer_options *o) {
     return o->tokenizer == NULL && o->model != NULL ? TOKENIZER_CLIP_NAME : o->tokenizer;
 }
 
-/* The tokenizer of the checkpoint that the run begins with, because its word embeddings belong to
- * it; otherwise that of the options, opened as *given; otherwise the loader opens that of the
- * data. */
+/* The tokenizer of the initial checkpoint, because word embeddings belong to it; else the options',
+ * opened as *given; else the loader opens the dataset's. */
 static enum status choose_tokenizer(const struct trainer *t,
                                     struct loader_options *lo,
                                     struct tokenizer **given,
@@ -483,7 +482,7 @@ static enum status open_values(struct trainer *t, struct error *err) {
     return t->dev->ops->upload(t->dev, t->values, &values, sizeof values, err);
 }
 
-/* `from`: a safetensors file or a run; NULL: the tower keeps what it has. */
+/* Initialises a tower. `from`: a safetensors file or a run; NULL: the tower keeps its values. */
 static enum status
 first_tower(struct trainer *t, const char *tower, const char *from, struct error *err) {
     char path[PATH_MAX_BYTES];
@@ -494,10 +493,10 @@ first_tower(struct trainer *t, const char *tower, const char *from, struct error
     return pretrained_load(trainer_params(t), tower, file_posix(), path, t->options.log, err);
 }
 
-/* A resumed run has its weights in its checkpoint, whatever it began with. */
+/* Initial values; a resumed run loads its checkpoint instead. */
 static enum status first_values(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
-    if (t->resumes) { /* the checkpoint holds every value */
+    if (t->resumes) { /* the checkpoint has every value */
         return STATUS_OK;
     }
     TRY(params_init(trainer_params(t), o->seed, err));
@@ -522,7 +521,8 @@ static enum status create_model(struct trainer *t, struct error *err) {
     return dual_encoder_create(&t->model, t->dev, &model, err);
 }
 
-/* The gradients of embeddings by side; with several ranks the gathered embeddings too. */
+/* Allocates the gradients of embeddings by side; with several ranks also the gathered embeddings.
+ */
 static enum status open_embeddings(struct trainer *t, struct error *err) {
     const struct trainer_options *o = &t->options;
     const struct task_row *task = trainer_task(o);

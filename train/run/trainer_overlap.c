@@ -1,6 +1,6 @@
 /*
- * trainer_overlap: how a step is run. On a CPU one after the other, at once; what follows is about
- * a device that computes while the host continues (device.stream).
+ * trainer_overlap: how a step is run: on a CPU at once; the rest is about a device that computes
+ * while the host continues (device.stream).
  *
  *   copies     | batch n+1 ------>|                | batch n+2 ------>|
  *   compute    | step n ---------------->| step n+1 ---------------->|
@@ -9,15 +9,15 @@
  * Two flights alternate: while the device computes one, the host reads the report of the other and
  * sends the next batch to its slot on the device. So the host is at most one step ahead, and the
  * device always has the next step before it completes this one, unless the loader is late. A step
- * leaves its report in device memory; a copy brings it to the host, which reads it one step later.
- * Until then a step that was not sound has changed no parameter, and neither has the step after it
+ * writes its report to device memory; it is copied to the host, which reads it one step later. A
+ * step that was not sound changes no parameter, and neither does the step after it
  * (step_values.sound stays 0).
  *
- * A step is a function of device memory, so it can be recorded: the first step of a shape runs op
- * by op, which makes plans and scratch memory, the second is recorded, and all later ones replay
- * the recording. Of several ranks each decides this for itself, by the shapes of its own captions:
- * collectives are not recorded but divide a recording (kernels/device_ranks.h), and every rank
- * makes them in the same order in any case.
+ * A step is a function of device memory, so it can be captured as a CUDA graph: the first step of a
+ * shape runs op by op, which creates plans and workspace, the second is captured, and later ones
+ * replay it. With several ranks each decides this by the shapes of its own captions: collectives
+ * are not captured but divide a recording (kernels/device_ranks.h), and every rank makes them in
+ * the same order in any case.
  */
 #include "train/run/trainer_internal.h"
 
@@ -26,7 +26,7 @@
 
 #include "kernels/device_stream.h"
 
-/* Marks: one of copies for each flight; times of a step live until the step after the next. */
+/* Marks: one of copies per flight; a step's times are kept until the step after the next. */
 enum { MARK_COPIED = 0, MARK_BEGUN = 2, MARK_DONE = 6, STEP_MARKS = 4 };
 
 static int32_t copied_mark(const struct step_flight *f) {
@@ -70,7 +70,7 @@ enum status trainer_open_flights(struct trainer *t, struct error *err) {
     return STATUS_OK;
 }
 
-/* Waits for everything that the device was given, and frees recordings. */
+/* Waits for all queued work of the device, and frees recordings. */
 static void close_stream(struct trainer *t) {
     struct error ignored = {0};
     (void)t->dev->ops->sync(t->dev, &ignored);
@@ -117,7 +117,7 @@ void trainer_close_flights(struct trainer *t) {
 
 /* ---- recordings ---- */
 
-/* The recording of a shape; if there is none, the one not used for longest, emptied. */
+/* The recording of a shape; if there is none, the least recently used one, emptied. */
 static struct step_recording *recording_of(struct trainer *t, uint64_t shape, bool *met) {
     struct step_recording *oldest = &t->recordings[0];
     for (int i = 0; i < TRAINER_RECORDINGS; i++) {
@@ -145,7 +145,7 @@ static enum status compute_recorded(void *cookie, struct error *err) {
     return trainer_compute(r->t, r->f, err);
 }
 
-/* If a step cannot be recorded, it and later ones of its shape run op by op. */
+/* If a step cannot be captured, it and later ones of its shape run op by op. */
 static enum status
 record(struct trainer *t, struct step_recording *r, struct step_flight *f, struct error *err) {
     struct recorded_step step = {t, f};
@@ -183,7 +183,7 @@ enum status trainer_send_batch(struct trainer *t, const struct step_flight *f, s
     return t->dev->stream->mark(t->dev, QUEUE_COPY, copied_mark(f), err);
 }
 
-/* f->sent and the sample ids, to the device. */
+/* Copies f->sent and the sample ids to the device. */
 static enum status send_values(struct trainer *t, const struct step_flight *f, struct error *err) {
     if (t->loss_device != NULL) {
         TRY(loss_device_put_ids(t->loss_device, f->ids, err));
@@ -251,8 +251,8 @@ enum status trainer_device_times(struct trainer *t,
     return stream->seconds(t->dev, elapsed_s, before, mark_of(MARK_DONE, f->step), err);
 }
 
-/* Asking the driver costs tens of microseconds, and memory grows in the first steps: looks at those
- * and at one of every 64 after them. */
+/* Asking the driver costs tens of microseconds, and memory grows in the first steps: asks in these
+ * and in every 64th later one. */
 uint64_t trainer_device_bytes(struct trainer *t) {
     if (trainer_overlaps(t) && (t->reported_steps < 8 || t->reported_steps % 64 == 0)) {
         const uint64_t now = t->dev->stream->counters(t->dev).memory_bytes;

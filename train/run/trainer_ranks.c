@@ -20,13 +20,13 @@
 #include "formats/base/hash.h"
 #include "train/comm/comm_device.h"
 
-/* What a rank sends before a step; the ids of its pairs follow, and with a state of captions the
- * entries there. A multiple of 8 bytes. */
+/* What a rank sends before a step; followed by the ids of its pairs, and with state by caption by
+ * their entries. A multiple of 8 bytes. */
 struct rank_notice {
     uint64_t step, epoch, batch; /* equal on all */
     uint64_t stop, save;         /* 1: asked to stop; rank 0: a save is due */
     uint64_t replaced_count;
-    double work_s, wait_s; /* of its last step; 0: there was none */
+    double work_s, wait_s; /* of its last step; 0: none */
     uint64_t ids[];
 };
 
@@ -75,7 +75,7 @@ enum status trainer_open_ranks(struct trainer *t, struct error *err) {
 
 /* ---- what must be equal ---- */
 
-/* One number of all parameters, where their memory is the host's; elsewhere 0. */
+/* A hash of all parameters if their memory is the host's; else 0. */
 static uint64_t hash_of_values(struct trainer *t) {
     uint64_t hashes[2] = {0};
     for (int decayed = 0; decayed < 2 && t->dev->stream == NULL; decayed++) {
@@ -134,7 +134,7 @@ static enum status check_notice(struct trainer *t, int32_t rank, struct error *e
                      first->epoch);
 }
 
-/* The slowest rank and the share of waiting, of the step before. */
+/* The slowest rank and the fraction of waiting, of the previous step. */
 static void take_times(struct trainer *t, struct step_report *r) {
     double wait_s = 0.0;
     double all_s = 0.0;
@@ -220,7 +220,8 @@ trainer_bn_group(struct trainer *t, const struct batch_norm_group **out, struct 
 
 /* ---- rows ---- */
 
-/* Of two views, the first ones of all ranks come first in `all`, and those of a rank in its own. */
+/* With two views the first views of all ranks come first in `all`, a rank's first views first in
+ * its part. */
 enum status trainer_gather_rows(struct trainer *t,
                                 struct tensor *x,
                                 const struct tensor *all,

@@ -1,13 +1,12 @@
 /*
- * trainer_remap: the state of samples when a run resumes with other data than its checkpoint's:
- * with the same datasets, to which something was appended or from which samples were removed, or
- * with any others, whose images are looked up in those before. In each case the result is a list:
- * for every sample id, the id it had before:
+ * trainer_remap: per-sample state if a run resumes with other data than its checkpoint's: the same
+ * datasets with samples added or removed, or any others, whose images are looked up in the old
+ * ones. In each case the result is a list: for every sample id, the old id:
  *
  *   before   A [0, 96)    B [96, 160)
  *   now      A' [0, 128)       B' [128, 200)     id 130 of now was id 98, ids 96 to 127 were none
  *
- * Of several ranks each holds the old state and that list whole while it fills its part.
+ * With several ranks each holds the whole old state and list while it fills its part.
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -23,12 +22,12 @@
  * ones ---- */
 
 struct state_remap_counts {
-    uint64_t matched_count;   /* samples of the new datasets that the old ones have */
-    uint64_t unmatched_count; /* that the old ones lack */
+    uint64_t matched_count;   /* samples in both the new and the old datasets */
+    uint64_t unmatched_count; /* samples only in the new datasets */
     uint64_t forgotten_count; /* samples only in the old datasets */
 };
 
-/* A dataset, whose sample ids in the state are its own and id_offset. */
+/* A dataset; id_offset is added to its sample ids in the state. */
 struct state_remap_data {
     const struct dataset *dataset;
     uint64_t id_offset;
@@ -48,7 +47,7 @@ static int by_hash(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* The first of those with this hash, which has the lowest id; NULL: none. */
+/* The entry with this hash and the lowest id; NULL: none. */
 static struct known *find(struct known *all, uint64_t count, uint64_t hash) {
     uint64_t low = 0;
     uint64_t high = count;
@@ -63,7 +62,7 @@ static struct known *find(struct known *all, uint64_t count, uint64_t hash) {
     return low < count && all[low].hash == hash ? &all[low] : NULL;
 }
 
-/* (*count) all samples of the datasets, by hash. */
+/* (*count) all samples of the datasets, sorted by hash. */
 static enum status list_known(struct known **out,
                               uint64_t *count,
                               const struct state_remap_data *before,
@@ -120,8 +119,8 @@ static enum status match(uint64_t *old_ids,
     return STATUS_OK;
 }
 
-/* Fills old_ids (id_space_count, that of `now`) for sample_state_remap: the id in `before` of the
- * sample with the same image, the lowest if there are several; SAMPLE_STATE_NO_ID if there is none.
+/* Fills old_ids (id_space_count, of `now`) for sample_state_remap: the id in `before` of the sample
+ * with the same image, the lowest if there are several; SAMPLE_STATE_NO_ID if there is none.
  * Returns OK, NOMEM or CORRUPT (an index record is damaged). */
 static enum status state_remap_ids(uint64_t *old_ids,
                                    uint64_t id_space_count,
@@ -165,8 +164,8 @@ enum trainer_data trainer_compare_data(const struct trainer *t, const struct tra
     return grown ? TRAINER_DATA_GROWN : TRAINER_DATA_OTHER;
 }
 
-/* Fills `state`, of samples or of captions, from the checkpoint's, which has `count` entries in
- * columns like its own; old: as of sample_state_remap. */
+/* Fills `state`, of samples or of captions, from the checkpoint's, which has `count` entries in the
+ * same columns; old: as in sample_state_remap. */
 static enum status remap(struct sample_state *state,
                          const struct checkpoint *c,
                          uint64_t count,
@@ -187,7 +186,7 @@ static enum status remap(struct sample_state *state,
     return s;
 }
 
-/* The same of the captions of samples that had other ids. */
+/* The same for the captions of samples that had other ids. */
 static enum status remap_captions(const struct trainer *t,
                                   const struct checkpoint *c,
                                   const uint64_t *old_ids,
@@ -201,7 +200,7 @@ static enum status remap_captions(const struct trainer *t,
     return s;
 }
 
-/* One after the last id that dataset `i` had in the checkpoint. */
+/* One past the last id of dataset `i` in the checkpoint. */
 static uint64_t old_end(const struct train_position *p, uint32_t i) {
     return i + 1 < p->source_count ? p->sources[i + 1].id_offset : p->id_space_count;
 }

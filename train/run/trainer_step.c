@@ -14,13 +14,12 @@
  *            one line of metrics.jsonl; if a number is not finite: nonfinite.json, end of the run
  *
  * The optimizer changes nothing once a loss or a gradient was not finite. What is loaded, encoded
- * and compared, of pairs, views and blocks, is a row of the table in trainer_task.c.
+ * and compared for pairs, views and blocks is in the table in trainer_task.c.
  *
- * Three kinds of calls do nothing in most runs: trainer_offbatch_* unless the loss asks for samples
- * beyond the batch, trainer_meet and trainer_gather with one rank, and those of trainer_overlap.c
- * on a CPU. There each call does load, launch and finish of one step. On a device with a stream it
- * launches step n, then finishes step n - 1 and loads the batch of step n + 1 while the device
- * computes step n.
+ * Three kinds of calls do nothing in most runs: trainer_offbatch_* unless the loss needs off-batch
+ * samples, trainer_meet and trainer_gather with one rank, and those of trainer_overlap.c on a CPU.
+ * There a call does load, launch and finish of one step. On a device with a stream it launches step
+ * n, then finishes step n - 1 and loads the batch of step n + 1 while the device computes step n.
  */
 #include "train/run/trainer_internal.h"
 
@@ -31,7 +30,7 @@
 
 /* ---- load ---- */
 
-/* The pairs of a sample drop out apart. */
+/* Each pair of a sample has its own dropout key. */
 static void make_dropout_keys(const struct trainer *t, struct step_flight *f) {
     const uint64_t m = trainer_positives(&t->options);
     const uint64_t first = (uint64_t)comm_rank(t->comm) * trainer_local_count(&t->options);
@@ -40,7 +39,7 @@ static void make_dropout_keys(const struct trainer *t, struct step_flight *f) {
     }
 }
 
-/* The next batch; for steps alone that of an earlier step, or the given one. */
+/* The next batch; when measuring steps an earlier one, or the given one. */
 static enum status acquire(struct trainer *t, struct step_flight *f, struct error *err) {
     if (t->loader == NULL) {
         f->batch = t->given;
@@ -78,7 +77,7 @@ struct tower_input trainer_input(const struct step_flight *f) {
 
 /* ---- launch ---- */
 
-/* Learning rates of the step: by steps, or by epochs as the published code has it. */
+/* Learning rates of the step: by step, or by epoch as in the published code. */
 static void set_rates(const struct trainer *t, struct step_flight *f) {
     const struct trainer_options *o = &t->options;
     struct step_report *r = &f->report;
@@ -116,14 +115,14 @@ static enum status launch(struct trainer *t, struct step_flight *f, struct error
                                     .lr = f->report.lr,
                                     .zeta_lr_image = zeta_lr * loss->zeta_lr_image_ratio,
                                     .zeta_lr_text = zeta_lr};
-    TRY(trainer_run_flight(t, f, err)); /* trainer_compute, now or when the device comes to it */
+    TRY(trainer_run_flight(t, f, err)); /* runs trainer_compute, now or queued */
     t->step++;
     return STATUS_OK;
 }
 
 /* ---- compute ---- */
 
-/* S of one kind = a b^T, where the loss reads it. */
+/* S of one kind = a b^T, if the loss reads it. */
 static enum status multiply(struct trainer *t,
                             enum pair_kind kind,
                             const struct tensor *a,
@@ -151,7 +150,7 @@ static enum status similarities(struct trainer *t, const struct tensor x[2], str
     return trainer_offbatch_similarities(t, x, err);
 }
 
-/* The gradient of the embeddings from that of a matrix between one kind and itself: += 2 G x. */
+/* Adds the embeddings' gradient from a matrix of one kind with itself: += 2 G x. */
 static enum status add_self(struct trainer *t,
                             enum pair_kind kind,
                             const struct tensor *dx,
@@ -237,8 +236,8 @@ static enum status read_values(struct trainer *t, struct step_flight *f, struct 
     return error_set(err, STATUS_CORRUPT, "gradients are not finite; lower the learning rate");
 }
 
-/* Writes nonfinite.json. The step's error stays as it is, even if that fails. The step is the same
- * on all ranks, and so is its failure. */
+/* Writes nonfinite.json. The step's error stays as it is, even if that fails. The step, and its
+ * failure, is the same on all ranks. */
 static void dump_unsound(struct trainer *t, const struct step_flight *f, const struct error *why) {
     struct error ignored = {0};
     t->failed_together = true;
@@ -252,7 +251,7 @@ static void dump_unsound(struct trainer *t, const struct step_flight *f, const s
     }
 }
 
-/* By the host's clock, or by the device's if it went from the step before straight to this one. */
+/* By the host's clock, or by the device's if it ran this step directly after the previous one. */
 static enum status measure(struct trainer *t, struct step_flight *f, struct error *err) {
     double waited_s = f->waited_s;
     double elapsed_s = (double)(clock_now_ns() - f->start_ns) * 1e-9 + waited_s + f->met_s;
@@ -309,7 +308,7 @@ static enum status step(struct trainer *t, bool *epoch_ended, struct error *err)
     struct step_flight *f = &t->flights[t->flight];
     TRY(f->held ? STATUS_OK : load(t, f, err));
     const enum status s = launch(t, f, err);
-    if (s == STATUS_CORRUPT) { /* of a loss that the host computes */
+    if (s == STATUS_CORRUPT) { /* the host computes the loss */
         TRY(trainer_drain(t, err));
         dump_unsound(t, f, err);
     }
@@ -322,7 +321,7 @@ static enum status step(struct trainer *t, bool *epoch_ended, struct error *err)
 
 enum status trainer_one_step(struct trainer *t, bool *epoch_ended, struct error *err) {
     const enum status s = step(t, epoch_ended, err);
-    if (s == STATUS_DEVICE || s == STATUS_NOMEM) { /* nothing can be fetched to be saved */
+    if (s == STATUS_DEVICE || s == STATUS_NOMEM) { /* nothing can be copied to the host and saved */
         log_write(t->options.log, LOG_LEVEL_WARN,
                   t->saved_step == UINT64_MAX
                       ? "the device failed after step %" PRIu64 "; nothing is saved yet"

@@ -1,6 +1,6 @@
 /*
- * trainer_task: what pairs, views and blocks load, encode and compare, as one table; and the towers
- * of the run behind one interface, whichever model has them (dual_encoder, view_encoder).
+ * trainer_task: what pairs, views and blocks load, encode and compare, as one table; and one
+ * interface to the towers of both models (dual_encoder, view_encoder).
  */
 #include "train/comm/comm_device.h"
 #include "train/run/trainer_internal.h"
@@ -30,8 +30,8 @@ static struct dual_encoder_batch pairs_of(const struct trainer *t, const struct 
                                        .beside = in->beside};
 }
 
-/* The model takes images by two. Where each has one view, the first half of them is given as first
- * views and the rest as second ones: embeddings are in the order of the images. */
+/* The model encodes two images per sample. If each has one view, the first half of them is passed
+ * as first views and the rest as second views: embeddings are in the order of the images. */
 static struct view_encoder_batch views_of(const struct trainer *t, const struct tower_input *in) {
     const size_t image_bytes = (size_t)3 * t->options.image_size_px * t->options.image_size_px;
     struct view_encoder_batch views = {.count = (int32_t)in->count,

@@ -1,6 +1,6 @@
 /*
- * feature_cache: rows in one block. A draw goes over them once, a piece at a time: similarities of
- * all anchors with the piece by one product, then for each anchor the greatest S / tau + Gumbel so
+ * feature_cache: rows in one block. A draw reads them once, in pieces: one product computes the
+ * similarities of all anchors with a piece, then each anchor keeps the largest S / tau + Gumbel so
  * far. Rows without a sample are NaN, and so are their similarities.
  */
 #include "train/state/feature_cache.h"
@@ -14,7 +14,7 @@
 
 enum { PIECE_ROWS = 4096 };
 
-/* Where an anchor is in its draw. */
+/* The state of an anchor's draw. */
 struct draw {
     struct rng noise;
     double best;
@@ -111,8 +111,8 @@ void feature_cache_put(struct feature_cache *c, uint64_t id, const float *featur
     c->put_count += feature_cache_filled(c) ? 0 : 1;
 }
 
-/* A piece's ids from `first` on, against the best so far. Noise is drawn for all of them, so that
- * it does not depend on which ids have a sample. */
+/* Compares a piece's ids from `first` on with the best so far. All ids get noise, so that it does
+ * not depend on which of them have a sample. */
 static void race(struct draw *d,
                  uint64_t *out,
                  const float *scores,
@@ -123,7 +123,7 @@ static void race(struct draw *d,
     for (uint64_t i = 0; i < count; i++) {
         const double gumbel = -log(-log(rng_uniform(&d->noise)));
         const double score = (double)scores[i] / tau + gumbel;
-        if (score > d->best && first + i != own_id) { /* not where it is NaN */
+        if (score > d->best && first + i != own_id) { /* false for NaN */
             d->best = score;
             *out = first + i;
         }

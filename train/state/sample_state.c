@@ -4,8 +4,8 @@
  *
  *   | u64 column ... | u64 column ... | f32 column ... | f32 column ... |
  *
- * A rank writes the entries that it holds there and leaves zeros elsewhere; the sum over ranks is
- * then the window of all of them.
+ * Each rank writes the entries that it holds and zeros elsewhere; the sum over ranks is the
+ * complete window.
  */
 #include "train/state/sample_state.h"
 
@@ -23,22 +23,22 @@ struct column {
     char name[SAMPLE_STATE_NAME_BYTES];
     enum sample_state_kind kind;
     float initial;       /* f32 */
-    size_t window_bytes; /* of the entries of one id in the columns before this one in the window */
+    size_t window_bytes; /* bytes per id of the columns before this one in the window */
     void *values;        /* (held count) of float or uint64_t */
-    void *on_device;     /* the same for kernels; NULL: not placed */
+    void *on_device;     /* the kernels' address; NULL: not placed */
 };
 
 struct window {
     int64_t max_count, count; /* of ids */
     size_t entry_bytes;       /* of one id, in all columns */
     void *data;               /* (count) entries of one column after another */
-    /* (held count): of the batch's ids those that this rank holds: their places in the batch, and
-     * in columns. */
+    /* (held count) the batch's ids that this rank holds: their positions in the batch and in
+     * columns. */
     int64_t held_count;
     int64_t *places;
     uint64_t *entries;
     double *of_ranks;   /* (world), of sample_state_largest */
-    struct error fault; /* of it in this batch */
+    struct error fault; /* its failure in this batch */
 };
 
 struct sample_state {
@@ -47,7 +47,7 @@ struct sample_state {
     uint64_t rank, world;
     uint64_t held_count; /* ids of this rank */
     int32_t column_count;
-    struct device *dev; /* NULL: on the host alone */
+    struct device *dev; /* NULL: on the host only */
     enum sample_state_place place;
     struct column columns[SAMPLE_STATE_MAX_COLUMNS];
     struct window window;
@@ -195,7 +195,7 @@ void *sample_state_values(const struct sample_state *s, int32_t column, size_t *
     return s->columns[column].values;
 }
 
-/* ---- columns that kernels reach ---- */
+/* ---- columns on a device ---- */
 
 enum status sample_state_choose_place(enum sample_state_place *out,
                                       const struct sample_state *s,
@@ -309,7 +309,7 @@ uint64_t *sample_state_window_u64(const struct sample_state *s, int32_t column) 
     return window_of(s, column);
 }
 
-/* Of the batch's entries that this rank holds: from the column to the window, or back. */
+/* Copies the batch's entries that this rank holds from the column to the window, or back. */
 static void move_held(const struct sample_state *s, int32_t column, bool back) {
     const struct window *w = &s->window;
     const size_t size = entry_bytes(s->columns[column].kind);
@@ -383,7 +383,7 @@ enum status sample_state_end_batch(struct sample_state *s, struct error *err) {
 
 /* ---- whole columns, in id order ---- */
 
-/* Entries of one rank in a piece. */
+/* Entries per rank in a piece. */
 static uint64_t piece_share(const struct sample_state *s) {
     const uint64_t most = (s->id_space_count + s->world - 1) / s->world;
     const uint64_t share = SAMPLE_STATE_PIECE_IDS / s->world;
@@ -469,7 +469,7 @@ bool sample_state_entry(const void *values, enum sample_state_kind kind, uint64_
     return value != (kind == SAMPLE_STATE_COUNT ? 0 : SAMPLE_STATE_NO_ID);
 }
 
-/* Bins of twice the width: two of the old ones each. */
+/* Doubles the bins' width: each is the sum of two old ones. */
 static void widen_bins(struct sample_state_summary *sum) {
     const double first = floor(sum->first / 2.0);
     uint64_t bins[SAMPLE_STATE_BINS] = {0};
@@ -481,7 +481,7 @@ static void widen_bins(struct sample_state_summary *sum) {
     sum->width *= 2.0;
 }
 
-/* Moves the bins up to make `shift` below, or widens them where the upper ones are taken. */
+/* Moves the bins up by `shift`, or widens them if the upper ones are in use. */
 static void extend_below(struct sample_state_summary *sum, double shift) {
     size_t used = SAMPLE_STATE_BINS;
     while (used > 0 && sum->bins[used - 1] == 0) {
