@@ -1,17 +1,16 @@
 /*
  * comm: collectives of a group of ranks.
  *
- * The owner's calls become operations in a bounded queue, which a worker thread carries out in
- * order. A call waits for its operation, except comm_begin_sum. Operations larger than the link's
- * piece are divided here. The first failure is kept: nothing is carried after it.
+ * The owner's calls become operations in a bounded queue, which a worker thread executes in order.
+ * A call waits for its operation, except comm_begin_sum. Operations larger than the link's piece
+ * are divided here. After the first failure, which is kept, nothing is executed.
  *
  *   owner:  comm_gather -> submit -> await ------------------------------> result
  *                             |                                    ^
  *   worker:                   '--> queue --> begin, poll, poll ... '
  *
- * Polling spins briefly, then sleeps for up to 200 us: ranks may share cores. It does not yield
- * between: the scheduler returns from a yield after all others had their time, from a sleep at
- * once.
+ * Polling spins briefly, then sleeps for up to 200 us, because ranks may share cores. It does not
+ * yield: the scheduler returns from a yield after all others ran, from a sleep at once.
  */
 #include "train/comm/comm.h"
 
@@ -48,8 +47,8 @@ struct comm {
     float *scratch;      /* (link->piece_bytes) */
     bool broken;         /* the transport has reported an error */
     bool ended;          /* comm_end has succeeded */
-    uint32_t *statuses;  /* (world), of comm_agree */
-    int64_t deadline_ns; /* of operations while opening; 0: none, the watching thread has them */
+    uint32_t *statuses;  /* (world), for comm_agree */
+    int64_t deadline_ns; /* of operations while opening; 0: none, the watching thread has one */
     int64_t wait_ns;     /* the owner's */
     pthread_t worker;
     bool worker_runs;
@@ -75,8 +74,8 @@ static void count_sent(struct comm *c, uint64_t size_bytes) {
     (void)pthread_mutex_unlock(&c->mutex);
 }
 
-/* The owner's wait, if there is one, counts from now on: messages arrive, so no rank is stuck. The
- * owner may end its wait meanwhile. */
+/* Restarts the owner's wait, if it waits: messages arrive, so no rank is stuck. The owner may end
+ * its wait meanwhile. */
 static void note_progress(struct comm *c) {
     int64_t started_ns = atomic_load_explicit(&c->watched.wait_started_ns, memory_order_relaxed);
     if (started_ns != 0) {
@@ -86,13 +85,13 @@ static void note_progress(struct comm *c) {
     }
 }
 
-/* An error of the transport is this rank's alone: no other has agreed to it. */
+/* An error of the transport is only this rank's: the others have not agreed to it. */
 static enum status of_link(struct comm *c, enum status s) {
     c->broken |= s != STATUS_OK;
     return s;
 }
 
-/* Polls until what was begun is complete. */
+/* Polls until the begun operation is complete. */
 static enum status complete(struct comm *c, struct error *err) {
     struct timespec sleep = {.tv_nsec = POLL_SLEEP_FIRST_NS};
     for (int32_t polls = 0;; polls++) {
@@ -132,7 +131,7 @@ enum status comm_exchange(struct comm *c,
     return complete(c, err);
 }
 
-/* All but OPERATION_GATHER, a piece of the link's at a time. */
+/* All operations except OPERATION_GATHER, one piece of the link at a time. */
 static enum status carry_pieces(struct comm *c, const struct operation *o, struct error *err) {
     const uint64_t world = (uint64_t)c->link->world;
     for (size_t at = 0; at < o->size_bytes;) {
@@ -158,8 +157,8 @@ static enum status carry_pieces(struct comm *c, const struct operation *o, struc
     return STATUS_OK;
 }
 
-/* Parts larger than a piece are broadcast by one rank after another; also where MPI's offsets,
- * which some libraries compute as int, would not fit. */
+/* Parts larger than a piece are broadcast by one rank after another; also if MPI's offsets, which
+ * some libraries compute as int, would overflow. */
 static enum status carry(struct comm *c, const struct operation *o, struct error *err) {
     const size_t world = (size_t)c->link->world;
     if (o->kind != OPERATION_GATHER) {
@@ -208,7 +207,7 @@ static void *work(void *cookie) {
 
 /* ---- the owner ---- */
 
-/* Waits until so many operations are complete. Requires the mutex. */
+/* Waits until that many operations are complete. Requires the mutex. */
 static void await(struct comm *c, uint64_t completed_count) {
     if (c->completed_count >= completed_count) {
         return;
@@ -232,7 +231,7 @@ static void submit(struct comm *c, const struct operation *o) {
     (void)pthread_mutex_unlock(&c->mutex);
 }
 
-/* Waits for all that was submitted. */
+/* Waits for all submitted operations. */
 static enum status await_all(struct comm *c, struct error *err) {
     (void)pthread_mutex_lock(&c->mutex);
     await(c, c->submitted_count);
@@ -409,7 +408,7 @@ void comm_find_local(int32_t *local_rank,
     }
 }
 
-/* Every rank's host and process; and so this one's number among those of its host. */
+/* Exchanges every rank's host and process; computes this rank's number among its host's. */
 static enum status meet(struct comm *c, struct error *err) {
     struct comm_peer own;
     comm_this_process(&own);
@@ -431,7 +430,7 @@ void comm_set_stop(struct comm *c, void (*stop)(void *cookie), void *cookie) {
 
 static void abort_group(struct comm_watched *w, int exit_code) {
     struct comm *c = (struct comm *)((char *)w - offsetof(struct comm, watched));
-    (void)pthread_mutex_lock(&c->mutex); /* until it has stopped, the device is not closed */
+    (void)pthread_mutex_lock(&c->mutex); /* the device is not closed before it has stopped */
     if (c->stop != NULL) {
         c->stop(c->stop_cookie);
     }
@@ -441,7 +440,7 @@ static void abort_group(struct comm_watched *w, int exit_code) {
     }
 }
 
-/* The worker carries out what is in the queue, then ends. */
+/* The worker executes what is in the queue, then stops. */
 static void stop_worker(struct comm *c) {
     if (!c->worker_runs) {
         return;
@@ -458,7 +457,7 @@ static void destroy(struct comm *c, bool complete) {
     if (c == NULL) {
         return;
     }
-    /* These wait for others too. */
+    /* These also wait for others. */
     atomic_store_explicit(&c->watched.wait_started_ns, clock_now_ns(), memory_order_relaxed);
     stop_worker(c);
     if (complete && c->watch != NULL) {

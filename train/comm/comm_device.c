@@ -1,6 +1,6 @@
 /*
- * comm_device: the collectives of comm where the device's memory is the host's, else the device's
- * own: comm carries the name of their group to all ranks. One rank needs none.
+ * comm_device: comm's collectives if the device's memory is the host's, else the device's own: comm
+ * sends their group's id to all ranks. One rank needs none.
  */
 #include "train/comm/comm_device.h"
 
@@ -27,7 +27,7 @@ enum status comm_device_choose(const struct comm *c,
 
 enum { NAME_BYTES = 16 };
 
-/* Where some ranks have no GPU, "auto" may have opened different devices. */
+/* If some ranks have no GPU, "auto" may have opened different devices. */
 static enum status check_alike(struct comm *c, const struct device *dev, struct error *err) {
     char first[NAME_BYTES] = "";
     (void)strncpy(first, dev->ops->name, sizeof first - 1);
@@ -41,7 +41,7 @@ static enum status check_alike(struct comm *c, const struct device *dev, struct 
     return comm_agree(c, s, err);
 }
 
-/* Before NCCL, which only says that it cannot. */
+/* Before NCCL, whose error has no reason. */
 static enum status check_own_gpus(struct comm *c, const struct device *dev, struct error *err) {
     enum { UUID_BYTES = sizeof dev->uuid };
     static const unsigned char unknown[UUID_BYTES];
@@ -105,7 +105,7 @@ void comm_device_close(struct comm *c, struct device *dev) {
 
 /* ---- collectives ---- */
 
-/* Those of the device; NULL: comm's. */
+/* The device's collectives; NULL: comm's. */
 static const struct device_ranks *ranks_of(const struct comm *c, const struct device *dev) {
     return comm_world(c) > 1 && dev->stream != NULL ? dev->ranks : NULL;
 }

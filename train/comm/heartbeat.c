@@ -1,6 +1,7 @@
 /*
- * heartbeat: a line of fixed form is written and read by hand, as both happen once a second on a
- * thread that allocates nothing. The reader accepts only what the writer writes.
+ * heartbeat: writes and reads a line of fixed format without a JSON library, because both happen
+ * once per second on a thread that allocates nothing. The reader accepts only what the writer
+ * writes.
  */
 #include "train/comm/heartbeat.h"
 
@@ -31,13 +32,13 @@ const char *comm_phase_name(enum comm_phase phase) {
 
 /* ---- writing ---- */
 
-/* Bytes of the printable character at the start of text, which is not empty; 0: there is none. */
+/* Bytes of the printable character at the start of text, which is not empty; 0: none. */
 static size_t printable(const char *text, size_t size_bytes) {
     const unsigned char first = (unsigned char)text[0];
     return first < 0x20 || first == 0x7f ? 0 : utf8_character(text, size_bytes);
 }
 
-/* `text` as the inside of a JSON string of less than out_bytes; returns its bytes. */
+/* `text` as the inside of a JSON string of less than out_bytes; returns its size. */
 static size_t escape(char *out, size_t out_bytes, const char *text, size_t text_bytes) {
     const size_t size_bytes = strnlen(text, text_bytes);
     size_t used = 0;
@@ -268,7 +269,7 @@ enum process_state process_look(int64_t pid, uint64_t *start_ticks) {
         return PROCESS_UNKNOWN;
     }
     line[n > 0 ? n : 0] = '\0';
-    /* Field 2, the name in parentheses, may hold anything; field 3 is the state. */
+    /* Field 2, the name in parentheses, may contain anything; field 3 is the state. */
     const char *at = strrchr(line, ')');
     if (at == NULL || strlen(at) < 3 || at[2] == 'Z' || at[2] == 'X') {
         return PROCESS_GONE;

@@ -1,5 +1,5 @@
 /*
- * launch: what a launcher's environment shows, and the group that the options select.
+ * launch: reads a launcher's environment, and opens the group that the options select.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -34,14 +34,14 @@ static bool by_pmix(void) {
     return getenv("PMIX_NAMESPACE") != NULL || getenv("OMPI_MCA_orte_hnp_uri") != NULL;
 }
 
-/* The launcher is at the other end of a descriptor, or of a port. */
+/* The launcher is connected by a descriptor or a port. */
 static bool by_pmi(void) {
     const int32_t fd = environment_number("PMI_FD");
     return (fd >= 0 && fcntl(fd, F_GETFD) != -1) || getenv("PMI_PORT") != NULL ||
            getenv("PMI_CONTROL_PORT") != NULL;
 }
 
-/* 0: not known. */
+/* 0: unknown. */
 static long parent_of(long pid) {
     char path[64];
     char line[512] = "";
@@ -58,7 +58,7 @@ static long parent_of(long pid) {
     return parent;
 }
 
-/* srun's task is this process or one that it comes from. */
+/* srun's task is this process or an ancestor. */
 static bool by_srun(void) {
     const char *text = getenv("SLURM_TASK_PID");
     const long task = text != NULL ? strtol(text, NULL, 10) : 0;
@@ -69,8 +69,8 @@ static bool by_srun(void) {
     return task > 1 && pid == task;
 }
 
-/* Not proof: a pod's processes may all have them. So the launchers above come first, and RANK alone
- * is not enough. srun's step may have started torchrun, so that comes later. */
+/* No evidence: all processes of a pod may have them. So the launchers above are checked first, and
+ * RANK alone is not enough. srun's step may have started torchrun, so srun is checked later. */
 static bool by_variables(void) {
     return getenv("MASTER_ADDR") != NULL;
 }
@@ -78,15 +78,15 @@ static bool by_variables(void) {
 struct launcher {
     const char *name, *rank, *world;
     bool (*started)(void);
-    const char *job[3]; /* what tells its launches apart, equal on all ranks; NULL: unknown */
+    const char *job[3]; /* identifies the launch, equal on all ranks; NULL: unknown */
 };
 
-/* NULL: there is none. *ignored: the first whose variables are there, although it did not start
- * this process as one of several; NULL: none. */
+/* NULL: none. *ignored: the first launcher whose variables are set although it did not start this
+ * process as one of several; NULL: none. */
 static const struct launcher *
 find_launcher(int32_t *rank, int32_t *world, const struct launcher **ignored) {
-    /* SLURM_STEP_NUM_TASKS is set by srun for its step; SLURM_NTASKS by sbatch too, whose script
-     * is one process. PMIx has no variable for the size of a job. */
+    /* srun sets SLURM_STEP_NUM_TASKS for its step; SLURM_NTASKS is also set by sbatch, whose script
+     * is one process. PMIx has no variable for a job's size. */
     static const struct launcher known[] = {
         {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", by_pmix, {NULL}},
         {"mpiexec", "PMI_RANK", "PMI_SIZE", by_pmi, {NULL}},
@@ -157,10 +157,10 @@ load_module(const struct comm_module **out, const char *path, struct error *err)
 }
 
 /* A thread that ends this process if another rank is lost before all are connected: MPI_Init has no
- * deadline of its own, and Gloo one for each connection. */
+ * deadline, and Gloo has one per connection. */
 struct join_limit {
     const struct comm_options *options;
-    const struct meet *meet; /* that has met; NULL: MPI's ranks are not known yet */
+    const struct meet *meet; /* after meet_all; NULL: MPI's ranks are not known yet */
     int32_t rank;
     bool runs;
     pthread_t thread;
@@ -175,7 +175,7 @@ enum { LOOK_MS = 200, LOOKS_FOR_GONE = 15 };
 
 static void end_unjoined(const struct join_limit *j, const char *why) {
     log_write(j->options->log, LOG_LEVEL_ERROR, "rank %d ends: %s", j->rank, why);
-    (void)usleep(5 * LOOK_MS * 1000); /* the others find the same, not the end of this one */
+    (void)usleep(5 * LOOK_MS * 1000); /* let the others find the same, not the end of this one */
     _exit(WATCH_EXIT_CODE);
 }
 
@@ -192,7 +192,7 @@ static void *limit_join(void *cookie) {
         if (!j->joined && j->meet != NULL && meet_find_lost(j->meet, false, lost, sizeof lost)) {
             end_unjoined(j, lost);
         }
-        if (!asked && o->should_stop != NULL && o->should_stop()) { /* because one is gone? */
+        if (!asked && o->should_stop != NULL && o->should_stop()) { /* perhaps one is gone */
             asked = true;
             j->left_ms = j->left_ms < 5 * LOOK_MS ? j->left_ms : 5 * LOOK_MS;
         }
@@ -227,16 +227,14 @@ static enum status limit_begin(struct join_limit *j,
     return STATUS_OK;
 }
 
-/* They are connected, and have the same time to answer. */
+/* Ranks are connected; the same time is allowed for their answers. */
 static void limit_renew(struct join_limit *j) {
     (void)pthread_mutex_lock(&j->mutex);
     j->left_ms = j->options->timeout_ms;
     (void)pthread_mutex_unlock(&j->mutex);
 }
 
-/* With what came of joining: a connection of Gloo fails before the process at its other end is
- * gone.
- */
+/* `s`: result of joining: a Gloo connection fails before its peer's process is gone. */
 static void limit_end(struct join_limit *j, enum status s) {
     if (j->runs) {
         if (s == STATUS_IO && j->meet != NULL) {
@@ -250,10 +248,9 @@ static void limit_end(struct join_limit *j, enum status s) {
     }
 }
 
-/* MPI and the libraries that it loads (UCX already when it is loaded) install handlers of their own
- * for some signals, and start threads: neither may take a signal from this program. Gloo writes to
- * connections that another rank may have closed: an error that names it, not the end of this one.
- */
+/* MPI and the libraries that it loads (UCX when it is loaded) install handlers for some signals,
+ * and start threads: neither may take a signal from this program. Gloo writes to connections that
+ * another rank may have closed, which must be an error, not the end of this process. */
 static enum status load_and_join(struct comm_link **out,
                                  const char *path,
                                  const struct comm_place *place,
@@ -319,7 +316,7 @@ static enum status open_mpi(struct comm_link **out,
     return STATUS_OK;
 }
 
-/* *m: to be ended when all ranks have joined. */
+/* *m: call meet_end when all ranks have joined. */
 static enum status open_gloo(struct comm_link **out,
                              struct meet *m,
                              struct join_limit *limit,
@@ -357,7 +354,7 @@ static enum status open_gloo(struct comm_link **out,
     return s;
 }
 
-/* Where the launcher is none of MPI's. */
+/* The launcher is not MPI's. */
 static bool prefers_gloo(const struct launcher *l) {
     return l != NULL && (l->started == by_variables || (l->started == by_srun && !by_pmix()));
 }

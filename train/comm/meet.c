@@ -1,6 +1,6 @@
 /*
- * meet: each file is made once, complete, under a name that no earlier launch can have; join is
- * replaced at once. Files are read again every 20 ms.
+ * meet: each file is created once, complete, with a name that no earlier launch can have; join is
+ * replaced atomically. Files are polled every 20 ms.
  */
 #include "train/comm/meet.h"
 
@@ -54,12 +54,12 @@ static bool of_this_host(const struct comm_peer *p) {
     return strcmp(p->host, own.host) == 0 && strcmp(p->boot_id, or_dash(own.boot_id)) == 0;
 }
 
-/* A process of this host that runs; never this one. */
+/* A running process of this host, never this one. */
 static bool lives(const struct comm_peer *p) {
     return of_this_host(p) && p->pid != (int64_t)getpid() && watch_has_process(p);
 }
 
-/* False: there is none, or it is not complete yet. */
+/* False: missing, or not complete yet. */
 static bool read_bytes(char *out, size_t out_bytes, const char *path) {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     const ssize_t n = fd >= 0 ? read(fd, out, out_bytes - 1) : -1;
@@ -74,7 +74,7 @@ static bool read_text(char out[MAX_FILE_BYTES], const char *path) {
     return read_bytes(out, MAX_FILE_BYTES, path);
 }
 
-/* A file that nobody else has made. Returns OK, EXISTS or IO. */
+/* Creates a file exclusively. Returns OK, EXISTS or IO. */
 static enum status make_file(const char *path, const char *text, struct error *err) {
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     FAIL_ERRNO_IF(fd < 0, err, "%s", path);
@@ -95,7 +95,7 @@ static const char *member_path(char out[FILE_PATH_BYTES], const struct meet *m, 
 struct joined {
     char folder[PATH_MAX_BYTES];
     struct comm_peer peer;
-    bool ours; /* of this launch, as far as that can be seen */
+    bool ours; /* of this launch, as far as known */
 };
 
 static void name_folder(char out[PATH_MAX_BYTES], const struct meet *m, const char *name) {
@@ -126,7 +126,7 @@ static enum status fail_second(const struct meet *m, const struct comm_peer *p, 
                      m->rank, m->join, p->pid, p->host);
 }
 
-/* Rank 0: a new folder, and the word where it is. */
+/* Rank 0: creates a new folder, and publishes its name. */
 static enum status invite(struct meet *m, struct error *err) {
     struct joined old;
     char text[MAX_FILE_BYTES], name[32];
@@ -166,7 +166,7 @@ bool meet_find_lost(const struct meet *m, bool stopped, char *out, size_t out_by
     return false;
 }
 
-/* Rank 0: the word that all wait for, and every process that it sees. */
+/* Rank 0: writes the file that all wait for, with every process that it sees. */
 static enum status write_word(const struct meet *m, const char *word, struct error *err) {
     char path[FILE_PATH_BYTES];
     const size_t text_bytes = HEARTBEAT_REASON_BYTES + (size_t)m->world * PEER_BYTES;
@@ -182,7 +182,7 @@ static enum status write_word(const struct meet *m, const char *word, struct err
     return s;
 }
 
-/* Another rank: a process that rank 0 sees is seen from here if that of rank 0 is. */
+/* Other ranks: processes that rank 0 sees are visible from here if rank 0's is. */
 static enum status
 read_word(struct meet *m, const struct comm_peer *first, bool *done, struct error *err) {
     char path[FILE_PATH_BYTES];
@@ -211,7 +211,7 @@ read_word(struct meet *m, const struct comm_peer *first, bool *done, struct erro
     return s;
 }
 
-/* Rank 0: *done when all have followed. */
+/* Rank 0: *done when all ranks are in the folder. */
 static enum status gather(struct meet *m, bool *done, struct error *err) {
     char path[FILE_PATH_BYTES], text[MAX_FILE_BYTES], lost[HEARTBEAT_REASON_BYTES];
     struct joined now;
@@ -234,7 +234,7 @@ static enum status gather(struct meet *m, bool *done, struct error *err) {
     return all ? write_word(m, m->one_host ? "one host" : "several", err) : STATUS_OK;
 }
 
-/* Another rank: into the newest folder; *done when all are there. */
+/* Other ranks: enter the newest folder; *done when all are there. */
 static enum status follow(struct meet *m, bool *entered, bool *done, struct error *err) {
     char path[FILE_PATH_BYTES], text[MAX_FILE_BYTES];
     struct joined now;
@@ -260,7 +260,7 @@ static enum status follow(struct meet *m, bool *entered, bool *done, struct erro
             return fail_second(m, &peer, err);
         }
         *entered = s == STATUS_OK;
-        /* Of a folder that an earlier launch left, or that is being removed, there is a next. */
+        /* A folder left by an earlier launch, or being removed, is followed by another. */
         return s == STATUS_OK || s == STATUS_EXISTS || s == STATUS_NOTFOUND
                    ? STATUS_OK
                    : error_pass(err, s, &why);
@@ -281,7 +281,7 @@ static void name_missing(char *out, size_t out_bytes, const struct meet *m, bool
     (void)snprintf(out + n, out_bytes - n, "%s", missing > 16 ? " ..." : missing == 0 ? " 0" : "");
 }
 
-/* Rank 0: what meet_end removes again if nothing was put in it. */
+/* Rank 0: creates folders, which meet_end removes if they are empty. */
 static enum status make_folders(struct meet *m, const char *run, struct error *err) {
     char ranks[PATH_MAX_BYTES];
     TRY(path_join(ranks, sizeof ranks, run, "ranks", err));

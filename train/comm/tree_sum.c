@@ -3,14 +3,14 @@
  *
  * With P the largest power of two among the ranks: rank P + i first adds its data to rank i. Then
  * partners differ in one bit of their number, the lowest first. Each sends half of its range and
- * adds what it receives to the other half, so that an element is added up as
+ * adds what it receives to the other half, so that an element is summed as
  *
  *   level 1 (rank ^ 1)    0+1      2+3      4+5      6+7
  *   level 2 (rank ^ 2)      \--+--/          \--+--/
  *   level 3 (rank ^ 4)          \-------+-------/
  *
- * whichever rank ends with it. The finished ranges travel back in the opposite order, and the
- * whole to rank P + i. One rank computes each element, so all get the same bits, NaNs too.
+ * on whichever rank. The finished ranges are sent back in reverse order, and the whole to rank P +
+ * i. One rank computes each element, so results are bit-identical on all ranks, even NaN.
  */
 #include "train/comm/comm_internal.h"
 

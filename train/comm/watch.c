@@ -3,7 +3,7 @@
  *
  *   look, look, look ... finding --> log, file, answers of the others, abort, leave
  *
- *   beat, beat, beat ...   (another thread: a slow disk holds up one file at a time)
+ *   beat, beat, beat ...   (another thread: a slow disk delays one file at a time)
  *   fuse                   (a third, without files: leave, whatever hangs)
  *
  * The threads allocate nothing.
@@ -31,8 +31,9 @@ void watch_times_default(struct watch_times *t) {
 
 /* ---- the end of the process ---- */
 
-/* Touches no disk. It burns while the other thread does not look, which a disk holds up that does
- * not answer, or while it ends. Looks that are late by much do not count: this process was stopped.
+/* The fuse, without disk access. It burns while the watching thread does not look, because a disk
+ * does not respond, or is ending the process. Looks that are very late do not count: this process
+ * was stopped.
  */
 static void *burn(void *cookie) {
     struct watch *w = cookie;
@@ -73,7 +74,7 @@ static void log_finding(const struct watch *w, const struct watch_finding *f) {
     }
     log_write(w->watched->log, LOG_LEVEL_ERROR, "rank %d ends: %s%s%s", w->watched->rank,
               f->lost == w->watched->rank ? "it was declared lost: " : "", f->text, by);
-    /* All of a host may be gone at once. */
+    /* All ranks of a host may be gone at once. */
     struct watch_finding other = *f;
     if (f->found_by == w->watched->rank && f->lost >= 0 && w->views[f->lost].gone) {
         while (watch_find_gone(w, other.lost + 1, &other)) {
@@ -83,8 +84,8 @@ static void log_finding(const struct watch *w, const struct watch_finding *f) {
     }
 }
 
-/* Whether every rank but `lost` ends too. One that failed by itself is to end the group first, with
- * its own exit code. */
+/* Whether every rank except `lost` is ending too. One that failed by itself should end the group
+ * first, with its own exit code. */
 static bool all_answered(const struct watch *w, int32_t lost) {
     for (int32_t r = 0; r < w->watched->world; r++) {
         const struct watch_view *v = &w->views[r];
@@ -105,13 +106,13 @@ static void rest(struct watch *w) {
     (void)pthread_mutex_unlock(&w->mutex);
 }
 
-/* Says why in the own file, gives the others time for the same, and leaves. */
+/* Writes the reason to this rank's file, gives the others time to do so too, and exits. */
 static void end(struct watch *w, enum heartbeat_state state, int32_t lost, const char *reason) {
     const bool has_folder = watch_has_folder(w);
     if (has_folder) {
         watch_post(w, state, lost, reason);
     }
-    /* Without files the others find out by themselves. */
+    /* Without files the others detect it themselves. */
     const int64_t answer_ms = has_folder ? w->times.answer_ms : w->times.beat_ms;
     const int64_t end_ns = clock_now_ns() + answer_ms * NS_PER_MS;
     while (clock_now_ns() < end_ns && !all_answered(w, lost)) {
@@ -123,7 +124,7 @@ static void end(struct watch *w, enum heartbeat_state state, int32_t lost, const
     }
 }
 
-/* Looks until a rank is lost, or the owner fails or ends: LOST_PEER, FAILED or ENDED. */
+/* Watches until a rank is lost, or the owner fails or ends: LOST_PEER, FAILED or ENDED. */
 static enum heartbeat_state watch_until(struct watch *w, struct watch_finding *f) {
     bool found = false;
     (void)pthread_mutex_lock(&w->mutex);
@@ -155,7 +156,7 @@ static enum heartbeat_state watch_until(struct watch *w, struct watch_finding *f
     return state;
 }
 
-/* A message may fail because a rank is gone, whose process is seen to end only a moment later: its
+/* A message may fail because a rank is gone, whose process is only a moment later seen to end: its
  * connections close first. */
 static bool failed_by_another(struct watch *w, struct watch_finding *f) {
     int looks = w->exit_code == status_exit_code(STATUS_IO) ? LOOKS_FOR_GONE : 1;
@@ -244,7 +245,7 @@ enum status watch_create(struct watch **out,
     const struct comm_peer *own = &watched->peers[watched->rank];
     for (size_t r = 0; r < world; r++) {
         const struct comm_peer *peer = &watched->peers[r];
-        /* Ranks of one host may be in containers that do not see each other's processes. */
+        /* Ranks of one host may be in containers in which the others' processes are not visible. */
         views[r].local = strcmp(peer->host, own->host) == 0 &&
                          strcmp(peer->boot_id, own->boot_id) == 0 && peer->start_ticks != 0 &&
                          watch_has_process(peer);
@@ -317,7 +318,7 @@ enum status watch_prepare(const char *run, struct error *err) {
 enum status watch_folder(struct watch *w, const char *run, struct error *err) {
     TRY(path_join(w->folder, sizeof w->folder, run, "ranks", err));
     TRY(heartbeat_path(w->own_path, w->folder, w->watched->rank, err));
-    /* The threads write only when has_folder is set, and from then on they alone. */
+    /* The threads write only after has_folder is set, and from then on only they do. */
     struct heartbeat first = w->own;
     TRY(heartbeat_write(w->own_path, &first, err));
     (void)pthread_mutex_lock(&w->mutex);

@@ -1,8 +1,8 @@
 /*
- * watch_rules: what one look sees, and when a rank is lost.
+ * watch_rules: one look, and when a rank is lost.
  *
- * Durations are sums over looks, of which each counts for MAX_LOOKS looks at most: when the whole
- * job or host was suspended, nobody was silent.
+ * Durations are sums over looks, each counting for at most MAX_LOOKS looks: if the whole job or
+ * host was suspended, no rank was silent.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -50,14 +50,14 @@ void watch_post(struct watch *w, enum heartbeat_state state, int32_t lost, const
     (void)pthread_mutex_unlock(&w->post_mutex);
 }
 
-/* Time that passed since the last look; a suspended process is not looking. */
+/* Time since the last look; a suspended process does not look. */
 static int64_t passed_ns(const struct watch *w, int64_t last_ns, int64_t now_ns) {
     const int64_t most_ns = MAX_LOOKS * w->times.look_ms * NS_PER_MS;
     const int64_t passed = last_ns != 0 ? now_ns - last_ns : 0;
     return passed < most_ns ? passed : most_ns;
 }
 
-/* A twentieth of the time is more than the threads of this file take. */
+/* One twentieth of the time is more than this file's threads use. */
 static void feel(struct watch *w, int64_t now_ns, int64_t cpu_ns, uint64_t calls) {
     const bool waits =
         atomic_load_explicit(&w->watched->wait_started_ns, memory_order_relaxed) != 0;
@@ -100,7 +100,7 @@ static void read_file(struct watch *w, int32_t r) {
     v->last = h;
 }
 
-/* Some of the files; `all`: without a pause after the last. */
+/* Reads some of the files; `all`: without a pause after the last. */
 static void read_files(struct watch *w, bool all) {
     const int32_t world = w->watched->world;
     for (int32_t n = 0; n < FILES_PER_LOOK && n < world; n++) {
@@ -117,7 +117,7 @@ static void read_files(struct watch *w, bool all) {
     }
 }
 
-/* Silence counts from here. */
+/* Silence is counted from here. */
 static void begin_to_read(struct watch *w) {
     w->reads = true;
     w->round_ns = w->watched_ns - w->times.beat_ms * NS_PER_MS;
@@ -147,7 +147,7 @@ static void look_at_processes(struct watch *w, bool has_folder) {
             !watch_has_process(&w->watched->peers[r])) {
             v->gone = true;
             if (has_folder) {
-                read_file(w, r); /* its last words */
+                read_file(w, r); /* its last message */
             }
         }
     }
@@ -171,7 +171,7 @@ static int64_t seconds(int64_t ns) {
     return (ns + 500 * (int64_t)NS_PER_MS) / (1000 * (int64_t)NS_PER_MS);
 }
 
-/* `before`, and where a rank was seen last; "" if it was not. */
+/* `before`, and the last known step and phase of a rank; "" if unknown. */
 static void describe_place(char out[96], const struct watch_view *v, const char *before) {
     out[0] = '\0';
     if (v->known) {
@@ -219,7 +219,7 @@ static bool find_failed(const struct watch *w, struct watch_finding *out) {
     return false;
 }
 
-/* A rank that another one has found to be lost. */
+/* Finds a rank that another one has declared lost. */
 static bool find_reported(const struct watch *w, struct watch_finding *out) {
     for (int32_t r = 0; r < w->watched->world; r++) {
         const struct watch_view *v = &w->views[r];
@@ -239,7 +239,7 @@ static bool is_stopped(const struct watch *w, int32_t r) {
            process_look(w->watched->peers[r].pid, &start_ticks) == PROCESS_STOPPED;
 }
 
-/* A rank that saves still beats. One that has ended is silent, but its process does not stop. */
+/* A rank that saves still beats. One that has ended is silent, but its process is not stopped. */
 static bool find_silent(const struct watch *w, struct watch_finding *out) {
     for (int32_t r = 0; r < w->watched->world; r++) {
         const struct watch_view *v = &w->views[r];
@@ -260,7 +260,7 @@ static bool find_silent(const struct watch *w, struct watch_finding *out) {
     return false;
 }
 
-/* Whether the rank of `a` is before that of `b`: it does not wait, or is in an earlier place. */
+/* Whether rank `a` is suspected before `b`: it does not wait, or is in an earlier step or phase. */
 static bool is_before(const struct heartbeat *a, const struct heartbeat *b) {
     if ((a->wait_ms == 0) != (b->wait_ms == 0)) {
         return a->wait_ms == 0;
@@ -268,7 +268,7 @@ static bool is_before(const struct heartbeat *a, const struct heartbeat *b) {
     return a->step != b->step ? a->step < b->step : a->phase < b->phase;
 }
 
-/* Every rank waits, and none for one that is behind: their files arrive, but not all messages. */
+/* Every rank waits, and none is behind: files arrive, but not all messages. */
 static void describe_all_wait(char out[256], const struct watch *w) {
     const char *own = w->watched->peers[w->watched->rank].host;
     const char *other = own;
@@ -284,7 +284,7 @@ static void describe_all_wait(char out[256], const struct watch *w) {
     }
 }
 
-/* Which rank the owner waits for, if for too long. */
+/* The rank for which the owner has waited too long. */
 static bool find_stuck(const struct watch *w, bool has_folder, struct watch_finding *out) {
     const struct heartbeat own = {
         .wait_ms = 1,
@@ -330,7 +330,7 @@ static bool find_stuck(const struct watch *w, bool has_folder, struct watch_find
     return true;
 }
 
-/* The clock, the owner's wait, processes and files. */
+/* One look: the clock, the owner's wait, processes and files. */
 void watch_observe(struct watch *w, int64_t now_ns, bool has_folder, bool all) {
     const int64_t passed = passed_ns(w, w->looked_ns, now_ns);
     w->looked_ns = now_ns;

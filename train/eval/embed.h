@@ -62,8 +62,8 @@ struct embeddings {
 
 /* Encodes every image and what else is requested; fails at a damaged image. On failure there is
  * nothing to free. With several ranks: collective, and a failure is returned by all. Returns OK,
- * USAGE (no samples; texts without captions, tokenizer or text tower), NOMEM, INTERRUPTED, or what
- * loader and device return. */
+ * USAGE (no samples; texts without captions, tokenizer or text tower), NOMEM, INTERRUPTED, CORRUPT
+ * (an embedding is not finite), or as loader and device. */
 enum status embed_dataset(struct embeddings *out,
                           const struct embed_model *model,
                           struct device *dev,

@@ -1,5 +1,5 @@
 /*
- * attention_pool: q is computed of all rows, because one product makes q, k and v.
+ * attention_pool: q is computed for all rows, because one product computes q, k and v.
  */
 #include "train/model/attention_pool.h"
 
@@ -120,7 +120,7 @@ enum status attention_pool_backward(struct attention_pool *a,
     const struct ops *ops = a->dev->ops;
     const struct pass p = pass_of(a, dx);
     const struct tensor wide = first_rows(a->dsequence, p.m);
-    const struct tensor rows = first_rows(a->table, p.n * a->rows); /* it is not needed any more */
+    const struct tensor rows = first_rows(a->table, p.n * a->rows); /* no longer needed */
     const struct scatter_rows pick = {.out = wide, .in = dout, .rows = p.segments.starts};
     const struct attention_bwd attend = {.dqkv = first_rows(a->dqkv, p.m),
                                          .dout = wide,

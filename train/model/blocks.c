@@ -1,10 +1,10 @@
 /*
- * What the blocks are made of and where their activations lie; blocks_pass.c computes.
+ * The blocks' tensors and the memory of their activations; blocks_pass.c computes.
  *
- * In training each block keeps what its backward pass reads, as far as that pass does not make it
- * again (enum blocks_keep). What is made again lies in scratch that the backward pass has anyway:
- * outputs of norms before attention in dffn, hidden activations in dpre. Without training all
- * blocks share one set, and the running activation goes back and forth between two buffers.
+ * In training each block keeps what its backward pass reads and does not recompute (enum
+ * blocks_keep). Recomputed tensors use workspace of the backward pass: outputs of norms before
+ * attention dffn, hidden activations dpre. Without training all blocks share one set of buffers,
+ * and activations alternate between two of them.
  */
 #include "train/model/blocks.h"
 
@@ -66,8 +66,8 @@ static int distilbert_parts(struct part parts[MAX_PARTS], struct block *l, int64
     return (int)(sizeof list / sizeof *list);
 }
 
-/* Text: normal by the width, and out_proj and c_proj, which end in the residual stream, also by the
- * depth. Image: Xavier's for in_proj, the rest uniform in +-1/sqrt(fan_in). */
+/* Text: normal, scaled by the width, and out_proj and c_proj, which end in the residual stream,
+ * also by the depth. Image: Xavier's for in_proj, the rest uniform in +-1/sqrt(fan_in). */
 static int
 clip_parts(struct part parts[MAX_PARTS], struct block *l, const struct blocks_options *o) {
     const bool text = o->style == BLOCKS_CLIP_TEXT;
@@ -219,9 +219,9 @@ void norm_place(struct norm *n, struct carve *c, enum dtype dtype, int64_t rows,
     place_statistics(n, c, dtype, rows);
 }
 
-/* All of block i but its output x; in `lasting` what is read after it. Norm k has its sum in sums[k
- * % 2] where that is placed: without training the sums outlive a block, because the next one's skip
- * may be one of them. */
+/* Places all of block i except its output x; in `lasting` what is read after it. Without training
+ * norm k has its sum in sums[k % 2], which outlives the block, because the next one's skip may be
+ * one of them. */
 static void place_block(struct blocks *b,
                         int32_t i,
                         const struct tensor sums[2],
@@ -298,7 +298,7 @@ void blocks_place(struct blocks *b,
         sums[1] = carve_take(c, wide);
     }
     struct carve *inner = b->keep == BLOCKS_KEEP_SUMS ? scratch : c;
-    const struct carve shared = *inner; /* where every block starts that keeps nothing */
+    const struct carve shared = *inner; /* start of every block that keeps nothing */
     size_t most = inner->used_bytes;
     for (int32_t i = 0; i < o->layers; i++) {
         struct block *l = &b->list[i];

@@ -31,7 +31,7 @@ static int64_t rows_after(const struct pass *p, int32_t i) {
     return blocks_is_narrow(p->b, i) ? p->n : p->batch->rows;
 }
 
-/* Streams of masks: 0 the input, 2 i + 1 attention of block i, 2 i + 2 its FFN. */
+/* Mask streams: 0 the input, 2 i + 1 attention of block i, 2 i + 2 its FFN. */
 static struct dropout_params mask(const struct pass *p, int32_t layer) {
     return (struct dropout_params){.p = p->training ? p->b->opt.dropout : 0.0f,
                                    .seed = p->batch->seed,
@@ -44,8 +44,8 @@ static bool drops(const struct pass *p) {
     return p->training && p->b->opt.dropout > 0.0f;
 }
 
-/* out (R, D) = mask(in), in place allowed. Called if drops(p). A narrow block has one row of each
- * sequence alone, numbered as its first one. */
+/* out (R, D) = mask(in), in place allowed. Called if drops(p). A narrow block has only one row per
+ * sequence, numbered as its first one. */
 static enum status
 drop(const struct pass *p, struct tensor out, struct tensor in, int32_t layer, struct error *err) {
     struct dropout op = {.out = out, .in = in, .dropout = mask(p, layer)};
@@ -55,7 +55,7 @@ drop(const struct pass *p, struct tensor out, struct tensor in, int32_t layer, s
     return p->ops->dropout(p->dev, &op, err);
 }
 
-/* `op` with the layer's parameters; in q, k and v they are three times as many as the tensor's. */
+/* `op` with the layer's parameters; q, k and v have three times as many as the tensor. */
 static enum status
 linear_forward(const struct pass *p, const struct affine *l, struct linear op, struct error *err) {
     op.weight = params_tensor(p->b->params, l->weight);
@@ -157,13 +157,13 @@ static enum status block_forward(const struct pass *p,
     return norm(p, 2 * i + 2, first_rows(l->x, r), skip, err);
 }
 
-/* Norm k, which has run, once more. */
+/* Recomputes norm k. */
 static enum status
 norm_again(const struct pass *p, int32_t k, struct tensor out, struct error *err) {
     return norm_forward(&p->b->norms[k], p->dev, p->b->params, out, NOT_WANTED, p->b->opt.eps, err);
 }
 
-/* x (M, D), what attention of block i reads, if it has not been kept */
+/* Recomputes x (M, D), the input of block i's attention, unless it was kept. */
 static enum status
 input_again(const struct pass *p, int32_t i, struct tensor x, struct error *err) {
     if (p->b->keep == BLOCKS_KEEP_ALL) {
@@ -204,7 +204,7 @@ struct chain {
     struct tensor skip;   /* pre-norm; not present before the last norm */
 };
 
-/* A scratch buffer that is neither x nor y. */
+/* A workspace buffer that is neither x nor y. */
 static struct tensor other(const struct pass *p, struct tensor x, struct tensor y, int64_t rows) {
     int32_t k = 0;
     while (p->b->grad[k].data == x.data || p->b->grad[k].data == y.data) {
@@ -236,8 +236,8 @@ enum status norm_backward(const struct norm *n,
                                    err);
 }
 
-/* Norm k. *dsum (R, D), the gradient of what goes in, is that of the branch before it and of the
- * skip; pre-norm it is c->skip from now on. c->branch is used up. */
+/* Norm k. *dsum (R, D), the gradient of its input sum, is the gradient of the branch before it and
+ * of the skip; pre-norm it is c->skip from now on. c->branch is consumed. */
 static enum status norm_back(const struct pass *p,
                              int32_t k,
                              struct tensor *dsum,
@@ -266,7 +266,7 @@ static enum status linear_backward(const struct pass *p,
     return p->ops->linear_bwd(p->dev, &op, err);
 }
 
-/* Block i's FFN: from c->branch at norm 2i + 2 to that at norm 2i + 1. */
+/* Block i's FFN: from c->branch at norm 2i + 2 to c->branch at norm 2i + 1. */
 static enum status
 ffn_backward(const struct pass *p, int32_t i, struct chain *c, struct error *err) {
     const struct block *l = &p->b->list[i];
@@ -331,7 +331,7 @@ widen(const struct pass *p, struct tensor to, struct tensor rows, struct error *
     return p->ops->scatter_rows(p->dev, &scatter, err);
 }
 
-/* Block i's attention: from c->branch at norm 2i + 1 to that at norm 2i, whose output is x (M, D).
+/* Block i's attention: from c->branch at norm 2i + 1 to norm 2i, whose output is x (M, D).
  */
 static enum status
 mix_backward(const struct pass *p, int32_t i, struct tensor x, struct chain *c, struct error *err) {
@@ -347,7 +347,7 @@ mix_backward(const struct pass *p, int32_t i, struct tensor x, struct chain *c, 
         .din = dcontext, .dout = dsum, .in = first_rows(narrow ? l->picked : l->context, r)};
     TRY(linear_backward(p, &l->out, out, err));
     if (!narrow) {
-        c->branch = post ? dsum : dcontext; /* pre-norm: the attention has read it by then */
+        c->branch = post ? dsum : dcontext; /* pre-norm: attention has read it by then */
         return attention_backward(p, i, x, c->branch, post ? WRITE_ADD : WRITE_SET, dcontext, err);
     }
     const struct tensor wide = other(p, dsum, dcontext, m);
@@ -384,7 +384,7 @@ enum status blocks_backward(struct blocks *b,
             TRY(block_forward(&p, i, x, &skip, err));
         }
         TRY(ffn_backward(&p, i, &c, err));
-        /* Pre-norm the norm before it was block i + 1's first tensor. */
+        /* Pre-norm: the norm before it is block i + 1's first tensor. */
         const int32_t done =
             i + 1 < b->opt.layers ? b->list[i + 1].first : b->norms[2 * i + 2].gamma;
         TRY(post ? STATUS_OK : gradients_final(sums, done, err));
@@ -392,7 +392,7 @@ enum status blocks_backward(struct blocks *b,
         TRY(mix_backward(&p, i, x, &c, err));
         TRY(post ? gradients_final(sums, b->list[i].first, err) : STATUS_OK);
     }
-    if (post && b->frozen > 0) { /* norm 0 is before block 0, and so frozen */
+    if (post && b->frozen > 0) { /* norm 0 is before block 0, so it is frozen */
         return STATUS_OK;
     }
     if (drops(&p) && post) {

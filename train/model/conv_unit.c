@@ -43,7 +43,7 @@ unit_statistics(const struct unit_owner *o, enum dtype dtype, int64_t n, int32_t
 
 /* ---- passes ---- */
 
-/* That of a linear layer is a convolution of 1 x 1 pixels. */
+/* The unit of a linear layer is a convolution of 1 x 1 pixels. */
 static struct tensor as_weight(struct tensor t) {
     return t.ndim == 2 ? tensor_4d(t.data, t.dtype, t.shape[0], 1, 1, t.shape[1]) : t;
 }
@@ -56,7 +56,7 @@ static bool has_batch_norm(const struct unit_owner *o) {
     return o->norm == RESNET_NORM_BATCH;
 }
 
-/* A vector of the unit's norm, where it has one; else omitted. */
+/* A vector of the unit's norm, or omitted without norm. */
 static struct tensor norm_tensor(const struct unit_owner *o, int32_t index) {
     return o->norm == RESNET_NORM_NONE ? NOT_WANTED : params_tensor(o->params, index);
 }
@@ -65,7 +65,7 @@ static struct tensor norm_grad(const struct unit_owner *o, int32_t index) {
     return o->norm == RESNET_NORM_NONE ? NOT_WANTED : params_grad(o->params, index);
 }
 
-/* The first n rows of what the unit keeps of its norm, where it has one; else omitted. */
+/* The first n rows of the norm's statistics, or omitted without norm. */
 static struct tensor norm_rows(struct tensor kept, int64_t n) {
     return kept.ndim == 0 ? NOT_WANTED : first_rows(kept, n);
 }

@@ -6,13 +6,13 @@
  *   scratch      shared by both towers, which never run at the same time
  *   input        images | tokens | lengths
  *
- * all for one micro-batch, but for the embeddings, which are those of the whole batch. With B = 3 M
+ * all for one micro-batch, except the embeddings, which are the whole batch's. With B = 3 M
  *
  *   forward     part 0, part 1, part 2
  *   backward    part 2 (still there), then part 1 and part 0, each after its forward once more
  *
- * Captions are packed one after the other, or padded to the longest one of the part: rows of no
- * caption change nothing but the time.
+ * Captions are packed one after the other, or padded to the longest one of the part: rows without a
+ * caption only cost time.
  */
 #include <stdlib.h>
 
@@ -71,7 +71,7 @@ static void place(struct dual_encoder *m, struct encoder_carves *c) {
     place_input(m, &c->input);
 }
 
-/* Under open_clip's names, in its order but for the towers' own. */
+/* With open_clip's names, in its order except inside the towers. */
 static enum status add_clip_parameters(struct dual_encoder *m, struct error *err) {
     const bool resnet = m->opt.image.pool_heads > 0;
     const bool siglip = m->opt.text.whole;
@@ -114,7 +114,7 @@ static enum status add_parameters(struct dual_encoder *m, struct error *err) {
     return head_add(&m->text_head, &m->e, "text_proj", m->opt.text.dim, err);
 }
 
-/* The towers know from which block on they train; the table, which tensors. */
+/* The towers are given the first trained block; the table, which tensors are locked. */
 static enum status apply_tuning(struct dual_encoder *m, bool host_memory, struct error *err) {
     const struct tuning *t = &m->opt.tuning;
     const enum blocks_keep keep = blocks_keep_of(m->opt.recompute, host_memory);

@@ -9,8 +9,8 @@
 #include "train/model/carve.h"
 #include "train/model/dual_encoder_internal.h"
 
-/* Longest captions and rows of captions are rounded up to these, so that few different shapes are
- * met. */
+/* Longest captions and rows of captions are rounded up to multiples, so that few different shapes
+ * occur. */
 enum { TOKEN_STEP = 4, ROW_STEP = 64 };
 
 /* ---- parts ---- */
@@ -18,7 +18,7 @@ enum { TOKEN_STEP = 4, ROW_STEP = 64 };
 /* One micro-batch of a batch. */
 struct part {
     struct encoder_part at;
-    struct dual_encoder_batch batch; /* it alone */
+    struct dual_encoder_batch batch; /* only this part */
 };
 
 static struct part part_of(const struct dual_encoder *m,
@@ -27,7 +27,7 @@ static struct part part_of(const struct dual_encoder *m,
     struct part p = {.at = *at, .batch = *whole};
     const size_t start = (size_t)at->start;
     p.batch.count = at->count;
-    /* one side alone in evaluation has no arrays of the other, and is never divided */
+    /* in evaluation one side has no arrays of the other, and is never divided */
     if (start > 0) {
         const size_t px = (size_t)m->opt.image.image_px;
         p.batch.images += m->opt.texts_alone ? 0 : start * px * px * 3;
@@ -60,12 +60,12 @@ static struct tensor images_of(struct dual_encoder *m, const struct part *p) {
     return rows_from(slot_of(m, p)->images, place_of(p), p->batch.count);
 }
 
-/* Whether the part leaves out patches. */
+/* Whether the part drops patches. */
 static bool drops_patches(const struct dual_encoder *m, const struct part *p) {
     return p->at.pass != RESNET_INFERENCE && m->opt.vit.training && m->opt.vit.patch_dropout > 0.0;
 }
 
-/* (count (1 + K)): the class token's row and K of those of the patches, in their order. */
+/* (count (1 + K)): the class token's row and K of the patches' rows, in order. */
 static void draw_patches(const struct dual_encoder *m, int32_t *rows, const struct part *p) {
     const struct vit_options *o = &m->opt.vit;
     const int32_t patches = (o->image_px / o->patch_px) * (o->image_px / o->patch_px);
@@ -118,7 +118,7 @@ static int64_t round_up(int64_t n, int64_t step, int64_t most) {
     return n < most ? n : most;
 }
 
-/* Checks every token and length, and computes how much room they need. */
+/* Checks every token and length, and computes the layout. */
 static enum status check_captions(const struct dual_encoder *m,
                                   struct layout *out,
                                   const struct part *p,
@@ -146,8 +146,8 @@ static enum status check_captions(const struct dual_encoder *m,
     return STATUS_OK;
 }
 
-/* The first token that is the caption's last one: its end token, also where that stands within. Of
- * whole captions the last. */
+/* The position of the first token equal to the caption's last one: its end token, even if it occurs
+ * earlier. For whole captions the last position. */
 static int32_t end_of(const int32_t *tokens, int32_t length, bool whole) {
     int32_t t = whole ? length - 1 : 0;
     while (tokens[t] != tokens[length - 1]) {
@@ -156,7 +156,7 @@ static int32_t end_of(const int32_t *tokens, int32_t length, bool whole) {
     return t;
 }
 
-/* Rows of no caption hold token 0, whatever the caller has there. */
+/* Rows without a caption have token 0, whatever the caller has there. */
 static void lay_captions(const struct dual_encoder *m,
                          int32_t *tokens,
                          int32_t *starts,
@@ -236,7 +236,7 @@ part_forward(void *model, const void *batch, const struct encoder_part *at, stru
     return m->opt.texts_alone ? STATUS_OK : image_forward(m, &p, err);
 }
 
-/* Tensors in the opposite order of the table, see params.h. */
+/* Tensors in reverse order of the table, see params.h. */
 static enum status part_backward(void *model,
                                  const void *batch,
                                  const struct tensor *const dout[2],

@@ -1,5 +1,5 @@
 /*
- * encoder: one list of what a model's memory is, for planning and for taking; the order of
+ * encoder: one list of a model's memory, for planning and for allocating; the order of
  * micro-batches; heads.
  */
 #include "train/model/encoder_internal.h"
@@ -42,7 +42,7 @@ int32_t encoder_part_count(const struct encoder *e, int32_t count) {
     return most > 0 ? (count + most - 1) / most : 1;
 }
 
-/* Rows of statistics of part_count micro-batches on each rank. */
+/* Rows of statistics: part_count micro-batches per rank. */
 static int64_t running_rows(const struct encoder *e, int32_t part_count) {
     return (int64_t)part_count * (e->comm != NULL ? comm_world(e->comm) : 1);
 }
@@ -124,7 +124,7 @@ static struct tensor running_row(const struct encoder *e, int64_t index) {
     return tensor_1d(row.data, row.dtype, row.shape[1]);
 }
 
-/* All micro-batches of a batch have run, own_count of them on each rank. Collective. */
+/* Called after all micro-batches of a batch, own_count per rank. Collective. */
 static enum status move_running(struct encoder *e, int32_t own_count, struct error *err) {
     const int64_t count = running_rows(e, own_count);
     const struct tensor values = params_buffers(e->params);
@@ -286,7 +286,7 @@ enum status head_backward(const struct head *h,
         project.dbias = params_grad(e->params, h->bias);
     }
     *dfeatures = first_rows(h->dfeatures, n);
-    for (int32_t v = 0; v < p->views; v++) { /* over z, which is not needed any more */
+    for (int32_t v = 0; v < p->views; v++) { /* overwrites z, which is no longer needed */
         const struct l2_normalize_bwd normalize = {.din = part_rows(p, none ? dfeatures : &e->z, v),
                                                    .dout = whole_rows(p, dout, v),
                                                    .out = whole_rows(p, &h->out, v),

@@ -28,7 +28,7 @@ static bool is_in(char out[PATH_MAX_BYTES],
            fs->exists(fs->context, out, &there, NULL) == STATUS_OK && there;
 }
 
-/* The folder that `path` names or lies in. */
+/* The folder `path`, or the folder of the file `path`. */
 static bool folder_of(char out[PATH_MAX_BYTES], bool *is_folder, const char *path) {
     struct stat st;
     *is_folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
@@ -93,7 +93,7 @@ static bool is_near(const struct json_value *list, const float numbers[3]) {
     return near;
 }
 
-/* Without `cfg`, or numbers in it, *out remains. */
+/* Without `cfg`, or numbers in it, *out stays. */
 static enum status read_norm(enum image_norm_kind *out,
                              const struct json_value *cfg,
                              const char *mean,
@@ -115,7 +115,7 @@ static enum status read_norm(enum image_norm_kind *out,
                            deviation);
 }
 
-/* As read_norm. open_clip resizes to the model's image size, whatever the size here is. */
+/* As read_norm. open_clip resizes to the model's image size and ignores the size here. */
 static enum status read_resizing(enum open_clip_resize *out,
                                  const struct json_value *images,
                                  const char *path,
@@ -189,7 +189,7 @@ static enum status read_open_clip(struct foreign_model *m,
     return read_images(&m->options.image.norm, &m->resize, root, path, err);
 }
 
-/* The activation of a tower of transformers, as open_clip has it; *quick is of both towers. */
+/* The activation of a transformers tower, as in open_clip; *quick is for both towers. */
 static enum status read_act(const char **kwargs,
                             bool *quick,
                             const struct json_value *tower,
@@ -210,8 +210,8 @@ static enum status read_act(const char **kwargs,
     return STATUS_OK;
 }
 
-/* As a model_cfg of open_clip. What a configuration of transformers omits has the default of its
- * class. */
+/* Converts to an open_clip model_cfg. Fields that a transformers configuration omits have the
+ * defaults of its class. */
 static enum status read_hugging_face(struct foreign_model *m,
                                      const struct json_value *root,
                                      const char *path,

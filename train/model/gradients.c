@@ -1,8 +1,8 @@
 /*
  * Groups are numbered from the last one, in the order of backward: group i = 0, 1, ... Its level is
- * the number of ones at the end of i in binary, as in a counter that goes from i to i + 1: so many
- * blocks are added to it, and the block of that level, which is free, receives it. The last group
- * is computed in the table's own block and is added to range by range.
+ * the number of trailing ones of i in binary, as in a counter that goes from i to i + 1: that many
+ * blocks are added to it, and the free block of that level receives it. The last group is computed
+ * in the table's own block, to which blocks are added range by range.
  */
 #include "train/model/gradients.h"
 
@@ -97,7 +97,7 @@ enum write_mode gradients_part(struct gradients *g, int32_t part) {
     return !first_of_group ? WRITE_ADD : last_group ? g->mode : WRITE_SET;
 }
 
-/* The next `count` elements of the sum are complete in the table but for the blocks. */
+/* The next `count` elements of the sum are complete in the table, except for adding the blocks. */
 static enum status finish(struct gradients *g, int64_t from, int64_t count, struct error *err) {
     void *sum = gradients_whole(g->params).data;
     TRY(add_blocks(g, sum, level_of(g), from, count, err));

@@ -1,7 +1,7 @@
 /*
- * map_pool: q, k and v of all rows are made by one product; the query then takes the place of q in
- * the first row of each image, and that row of the result is the image's. Sums over images are
- * products with ones.
+ * map_pool: one product computes q, k and v of all rows; the query then replaces q in the first row
+ * of each image, and that row of the result is the image's. Sums over images are products with
+ * ones.
  */
 #include "train/model/map_pool.h"
 
@@ -96,7 +96,7 @@ static struct tensor joined(const struct map_pool *a, struct tensor q) {
     return q;
 }
 
-/* The rows of q, k and v apart: (3 N P, D). */
+/* The rows of q, k and v as separate rows: (3 N P, D). */
 static struct tensor apart(const struct map_pool *a, struct tensor qkv, int64_t m) {
     return tensor_2d(qkv.data, qkv.dtype, 3 * m, a->dim);
 }
@@ -170,7 +170,7 @@ layer_backward(const struct map_pool *a, int32_t k, struct linear_bwd op, struct
     return a->dev->ops->linear_bwd(a->dev, &op, err);
 }
 
-/* Of the query, and then zeros in its place among the rows' q. */
+/* The query's gradient, which zeros then replace among the rows' q. */
 static enum status query_backward(const struct map_pool *a,
                                   const struct map_pool_batch *batch,
                                   enum write_mode mode,

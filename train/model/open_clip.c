@@ -1,6 +1,6 @@
 /*
- * open_clip: each object of the JSON is walked once by a table of its fields. A field is a number
- * to read, or has values that change nothing, or must be at its default.
+ * open_clip: each JSON object is read with a table of its fields. A field is a number to read, or
+ * has values without effect, or must have its default.
  */
 #include "train/model/open_clip.h"
 
@@ -31,7 +31,7 @@ static const struct {
 
 /* SigLIP's image towers in timm. */
 static const struct {
-    const char *name; /* an image size follows; timm has these, ccstream reads any */
+    const char *name; /* followed by an image size; timm has these, ccstream reads any */
     int32_t layers, width, patch;
     int32_t px[4];
 } siglip_towers[] = {{"vit_base_patch16_siglip_", 12, 768, 16, {224, 256, 384, 512}},
@@ -86,14 +86,14 @@ write_known(char out[OPEN_CLIP_CONFIG_BYTES], const char *model, struct error *e
 
 struct field {
     const char *name;
-    double *number;     /* where it goes; NULL: not read */
-    const char *plain;  /* the value that changes nothing, as JSON; NULL: every value */
-    double least, most; /* of a number that is read */
-    const char *same;   /* another value that changes nothing */
-    bool square;        /* a number that may be given for both sides */
+    double *number;     /* destination; NULL: not read */
+    const char *plain;  /* the value without effect, as JSON; NULL: any value */
+    double least, most; /* range of a number that is read */
+    const char *same;   /* another value without effect */
+    bool square;        /* a number that may be given as two equal ones */
 };
 
-/* Also a number that is written in another way, such as 0.0. */
+/* Also a number in another notation, such as 0.0. */
 static bool is_plain(const struct json_value *v, const char *plain, const char *text) {
     double number;
     char *end;
@@ -108,7 +108,7 @@ refuse(const char *object, const char *name, const char *text, const char *why, 
                      why);
 }
 
-/* Of either tower: what matters only where another field is not plain, and what must be null or
+/* Fields of both towers that matter only with unsupported values of others, or must be null or
  * false. */
 static const char *const ignored[] = {
     "timm_model_pretrained", "timm_pool",    "timm_proj_bias", "timm_drop", "timm_drop_path",
@@ -222,7 +222,7 @@ static bool is_siglip(const struct json_value *root) {
     return pool != NULL && strcmp(pool, "map") == 0;
 }
 
-/* As PyTorch's GELU takes it. */
+/* In the notation of PyTorch's GELU. */
 #define TANH_GELU "{\"approximate\":\"tanh\"}"
 
 static enum activation act_of(const struct json_value *tower, enum activation usual) {
@@ -231,7 +231,7 @@ static enum activation act_of(const struct json_value *tower, enum activation us
     return form != NULL && strcmp(form, "tanh") == 0 ? ACTIVATION_TANH_GELU : usual;
 }
 
-/* What SigLIP's towers must say, and the numbers of an image tower of timm. */
+/* Required fields of SigLIP's towers, and the numbers of a timm image tower. */
 static enum status
 check_siglip(struct numbers *n, const struct json_value *root, struct error *err) {
     static const char *const needed[] = {"no_causal_mask", "pool_type", "proj_bias", "norm_kwargs"};
@@ -275,7 +275,7 @@ static enum status read_numbers(const struct json_value *root,
     const bool stages = json_value_is_array(json_value_get(v, "layers"));
     bool quick = false;
     (void)json_value_bool(json_value_get(root, "quick_gelu"), &quick);
-    const char *const tanh = quick ? NULL : TANH_GELU; /* the quick one has no forms */
+    const char *const tanh = quick ? NULL : TANH_GELU; /* QuickGELU has no variants */
     /* an image tower of timm or of convolutions has none of open_clip's GELUs */
     const bool own = !stages && json_value_get(v, "timm_model_name") == NULL;
     const struct field top[] = {
@@ -283,7 +283,7 @@ static enum status read_numbers(const struct json_value *root,
         NUMBER("quick_gelu", quick, 0, 1),
         IGNORED("vision_cfg"),
         IGNORED("text_cfg"),
-        IGNORED("custom_text"), /* names, not what is computed */
+        IGNORED("custom_text"), /* names, without effect on the result */
         PLAIN("multimodal_cfg", "null"),
         PLAIN("init_logit_scale", first_scale),
         {.name = "init_logit_bias", .plain = none, .same = siglip ? "-10" : NULL},
@@ -422,13 +422,13 @@ open_clip_options(struct dual_encoder_options *out, const char *config, struct e
     return read_text(out, "the model", config, strlen(config), err);
 }
 
-/* The ratio by which open_clip, which rounds width * ratio down, gets the FFN's width. */
+/* The ratio for which open_clip's floor(width * ratio) is the FFN's width. */
 static double ratio_of(int32_t ffn, int32_t width) {
     const double ratio = (double)ffn / width;
     return (int32_t)(ratio * width) == ffn ? ratio : (ffn + 0.5) / width;
 }
 
-/* Which of siglip_towers it is; their number: none. */
+/* Index in siglip_towers; their number: none. */
 static int32_t timm_tower(const struct vit_options *v) {
     int32_t i = 0;
     while (i < SIGLIP_TOWERS &&
@@ -559,7 +559,7 @@ open_clip_config(char out[OPEN_CLIP_CONFIG_BYTES], const char *model, struct err
     enum status s = literal ? read_text(&options, "--model", model, strlen(model), &why)
                             : read_text(&options, model, text.data, text.size_bytes, &why);
     byte_buffer_fini(&text);
-    /* what is no JSON is named by the reader */
+    /* the reader reports invalid JSON */
     FAIL_IF(s != STATUS_OK, err, s, "%s%s%s", literal || s == STATUS_CORRUPT ? "" : model,
             literal || s == STATUS_CORRUPT ? "" : ": ", why.text);
     return open_clip_text(out, &options, err);

@@ -1,11 +1,11 @@
 /*
- * Every tensor belongs to one of five classes: decayed, undecayed, buffer, and what would be
- * decayed or undecayed if it were not locked. Inside a class tensors lie in the opposite order of
- * addition, and the classes follow each other in the value block:
+ * Every tensor belongs to one of five classes: decayed, undecayed, buffer, and locked tensors that
+ * would be decayed or undecayed. In a class tensors are in reverse order of addition, and the
+ * classes follow each other in the value block:
  *
  *   value  | decayed | undecayed | buffers | locked |      grad, m, v  | decayed | undecayed |
  *
- * The working copies are those of the two decayed classes, which is where all matrices are.
+ * Working copies exist for the two decayed classes, which have all matrices.
  *
  * An offset is counted in elements from the start of its class, so one offset serves all four
  * slots.
@@ -199,7 +199,7 @@ void params_set_rate(struct params *p, int32_t index, float rate) {
     p->entries[index].rate = rate;
 }
 
-/* Elements of each class, gaps included; before params_alloc also where each tensor lies. */
+/* Elements of each class, gaps included; before params_alloc also computes each tensor's offset. */
 static void place(const struct params *p, enum dtype dtype, int64_t total[CLASS_COUNT]) {
     int64_t align = (int64_t)(BLOCK_ALIGN_BYTES / dtype_size_bytes(dtype));
     memset(total, 0, CLASS_COUNT * sizeof(*total));
@@ -227,7 +227,7 @@ static void place(const struct params *p, enum dtype dtype, int64_t total[CLASS_
     }
 }
 
-/* The type of the blocks of a model of `dtype`. */
+/* The type of the blocks of a model with `dtype`. */
 static enum dtype stored_dtype(enum dtype dtype) {
     return dtype == DTYPE_BF16 ? DTYPE_F32 : dtype;
 }
@@ -446,7 +446,7 @@ struct tensor params_working(const struct params *p, bool decayed) {
     return tensor_1d(p->working, p->working_dtype, p->class_count[CLASS_DECAYED]);
 }
 
-/* Renews the working copy of one tensor, where it has one. */
+/* Updates the working copy of one tensor, if it has one. */
 static enum status renew_working(struct params *p, const struct entry *e, struct error *err) {
     if (!has_working(p, e)) {
         return STATUS_OK;
@@ -456,7 +456,7 @@ static enum status renew_working(struct params *p, const struct entry *e, struct
     return p->dev->ops->cast(p->dev, &cast, err);
 }
 
-/* Elements that are copied from or to the host at a time. */
+/* Elements copied from or to the host at a time. */
 enum { PIECE = 1 << 20 };
 
 /* ---- initial values ---- */
@@ -487,7 +487,7 @@ static void fill_piece(void *host, struct rng *r, const struct entry *e, int64_t
     }
 }
 
-/* Values are drawn in the order of memory, through `host` of PIECE elements. */
+/* Values are generated in memory order, through `host` of PIECE elements. */
 static enum status
 init_entry(struct params *p, int32_t index, uint64_t seed, void *host, struct error *err) {
     const struct entry *e = &p->entries[index];
@@ -528,8 +528,8 @@ enum status params_init(struct params *p, uint64_t seed, struct error *err) {
 
 /* ---- to and from PyTorch's layout ---- */
 
-/* Moves between (O, K, I), ours, and (O, I, K), theirs, where K = KH KW; a transposed matrix has O
- * = 1, and its dimensions for the others. */
+/* Converts between our (O, K, I) and PyTorch's (O, I, K), K = KH KW; a transposed matrix has O = 1,
+ * and its dimensions as the others. */
 static void permute(uint8_t *out,
                     const uint8_t *in,
                     const struct param_spec *spec,
@@ -546,7 +546,7 @@ static void permute(uint8_t *out,
                 uint8_t *to = out + (size_t)((o * b + x) * a + y) * size_bytes;
                 const uint8_t *from = in + (size_t)((o * a + y) * b + x) * size_bytes;
                 if (size_bytes ==
-                    sizeof(float)) { /* a constant, which the compiler makes one move */
+                    sizeof(float)) { /* a constant, which the compiler turns into one move */
                     memcpy(to, from, sizeof(float));
                 } else {
                     memcpy(to, from, size_bytes);
@@ -561,7 +561,7 @@ static bool is_permuted(const struct entry *e) {
     return e->spec.transposed || (e->spec.conv && e->spec.shape[1] * e->spec.shape[2] > 1);
 }
 
-/* Begins to copy a tensor; *scratch: memory of its size where the two layouts differ, else NULL. */
+/* Begins to copy a tensor; *scratch: workspace of its size if the layouts differ, else NULL. */
 static enum status begin_copy(const struct params *p,
                               void **scratch,
                               int32_t index,
@@ -635,7 +635,7 @@ enum status params_write(struct params *p,
     enum status s = p->dev->ops->upload(p->dev, entry_data(p, e, slot),
                                         scratch != NULL ? scratch : host, size_bytes, err);
     if (s == STATUS_OK && scratch != NULL) {
-        s = p->dev->ops->sync(p->dev, err); /* upload may still read the scratch */
+        s = p->dev->ops->sync(p->dev, err); /* upload may still read the workspace */
     }
     free(scratch);
     if (s == STATUS_OK && slot == PARAM_VALUE) {

@@ -23,8 +23,8 @@ enum {
 
 enum { MOST_PARTS = 3 };
 
-/* Where the file has a tensor of the table: in `count` tensors of equal shape, one's rows after the
- * other's; or in some thirds of the rows of one. */
+/* The source of a table's tensor in the file: `count` tensors of equal shape, whose rows follow
+ * each other; or some thirds of the rows of one. */
 struct source {
     char names[MOST_PARTS][NAME_BYTES];
     int count;
@@ -38,12 +38,12 @@ struct job {
     const char *tower, *path;
     const struct log_sink *log;
     const struct safetensors *file;
-    bool model; /* a whole one, with `names`; the tower is "" */
+    bool model; /* a whole model, with `names`; the tower is "" */
     enum model_names names;
     const char *prefix; /* of the names in the file */
-    bool *used;         /* by tensor of the file; NULL: not asked */
+    bool *used;         /* per tensor of the file; NULL: not requested */
     int32_t misfit_count;
-    char first[TEXT_BYTES]; /* of the misfits */
+    char first[TEXT_BYTES]; /* of the mismatches */
 };
 
 static bool belongs(const struct job *j, const struct param_info *info) {
@@ -74,7 +74,7 @@ static void hugging_face_source(struct source *out, const char *name) {
         {"visual.class_embedding", "vision_model.embeddings.class_embedding"},
         {"visual.positional_embedding", "vision_model.embeddings.position_embedding.weight"},
         {"visual.conv1.", "vision_model.embeddings.patch_embedding."},
-        {"visual.ln_pre.", "vision_model.pre_layrnorm."}, /* so it is there */
+        {"visual.ln_pre.", "vision_model.pre_layrnorm."}, /* sic */
         {"visual.ln_post.", "vision_model.post_layernorm."},
         {"visual.transformer.resblocks.", "vision_model.encoder.layers."},
         {"transformer.resblocks.", "text_model.encoder.layers."},
@@ -128,14 +128,14 @@ static struct source source_of(const struct job *j, const char *prefix, const ch
     return out;
 }
 
-/* The first tensor of the file for one of the table, under a prefix. */
+/* The first tensor of the file for a table's tensor, with a prefix. */
 static const struct safetensors_info *
 find(const struct job *j, const char *prefix, const struct param_info *info) {
     const struct source from = source_of(j, prefix, info->name + strlen(j->tower));
     return safetensors_find(j->file, from.names[0]);
 }
 
-/* The prefix that most of the tower's names are found under; the first of equals. */
+/* The prefix with which most of the tower's names are found; the first of equals. */
 static const char *choose_prefix(const struct job *j) {
     const char *const prefixes[] = {"", j->tower, "distilbert.", "model.", "module."};
     const char *best = prefixes[0];
@@ -181,13 +181,13 @@ static bool is_real(enum safetensors_dtype t) {
            t == SAFETENSORS_F64;
 }
 
-/* The side of the square of patches that a table of positions is for; 0: it is for none. */
+/* The side of the square of patches of a table of positions; 0: not a square. */
 static int64_t grid_of(uint64_t rows) {
     const int64_t side = (int64_t)(sqrt((double)rows - 1.0) + 0.5);
     return rows > 1 && rows < (1 << 20) && (uint64_t)(side * side) + 1 == rows ? side : 0;
 }
 
-/* Whether `found` has the image tower's positions for another number of patches. */
+/* Whether `found` is the image tower's position embeddings for another number of patches. */
 static bool is_other_grid(const struct job *j,
                           const struct param_info *info,
                           const struct safetensors_info *found) {
@@ -196,7 +196,7 @@ static bool is_other_grid(const struct job *j,
            found->shape[0] != (uint64_t)info->shape[0] && grid_of(found->shape[0]) > 0;
 }
 
-/* What each part of a source has to be. Returns how many dimensions. */
+/* The expected shape of each part of a source. Returns its number of dimensions. */
 static int32_t part_shape(uint64_t shape[TENSOR_MAX_DIMS],
                           const struct param_info *info,
                           const struct source *from) {
@@ -295,7 +295,7 @@ static void refuse_norms(struct job *j) {
     }
 }
 
-/* One line on what the file has beyond the tower. */
+/* Logs a line about tensors of the file that the tower lacks. */
 static void name_extras(const struct job *j) {
     char names[LINE_BYTES] = "";
     size_t used = 0;
@@ -370,7 +370,7 @@ static double value_at(const uint8_t *raw, size_t k, enum safetensors_dtype t) {
     }
 }
 
-/* raw, as the file has it -> host, as the table stores it. Returns OK or CORRUPT. */
+/* Converts raw, in the file's type, to host, in the table's. Returns OK or CORRUPT. */
 static enum status convert(const struct job *j,
                            void *host,
                            const uint8_t *raw,
@@ -390,7 +390,7 @@ static enum status convert(const struct job *j,
     return STATUS_OK;
 }
 
-/* Of the bicubic filter of torchvision's resize (a = -0.5), wider where it shrinks. */
+/* Weights of the bicubic filter of torchvision's resize (a = -0.5), wider if it shrinks. */
 static double filter_weight(double out, int64_t in, double scale) {
     const double x = fabs((double)in + 0.5 - scale * (out + 0.5)) / fmax(scale, 1.0);
     return x < 1.0   ? (1.5 * x - 2.5) * x * x + 1.0
@@ -398,7 +398,7 @@ static double filter_weight(double out, int64_t in, double scale) {
                      : 0.0;
 }
 
-/* The class token's row, then a square of `from_side` resized to one of `to_side`. */
+/* Copies the class token's row, then resizes a square of `from_side` to one of `to_side`. */
 static void
 resize_positions(float *to, int64_t to_side, const float *from, int64_t from_side, int64_t width) {
     const double scale = (double)from_side / (double)to_side;
@@ -419,7 +419,7 @@ resize_positions(float *to, int64_t to_side, const float *from, int64_t from_sid
     }
 }
 
-/* The numbers of one tensor of the file, as the table stores them, to be freed. */
+/* The numbers of one tensor of the file, in the table's type; the caller frees them. */
 static enum status
 read_part(const struct job *j, uint8_t **out, const char *name, struct error *err) {
     const struct safetensors_info *found = safetensors_find(j->file, name);
@@ -466,7 +466,7 @@ static enum status load_tensor(struct job *j, int32_t index, struct error *err) 
     return s;
 }
 
-/* Tensors of the file that a whole model does not have. */
+/* Checks for tensors of the file that a whole model does not have. */
 static void refuse_extras(struct job *j) {
     for (size_t i = 0; i < safetensors_count(j->file); i++) {
         const struct safetensors_info *info = safetensors_at(j->file, i);
@@ -481,7 +481,7 @@ static void refuse_extras(struct job *j) {
     }
 }
 
-/* The values of all tensors, once all have been found to fit. */
+/* Loads the values of all tensors, after all shapes matched. */
 static enum status load_all(struct job *j, const char *what, struct error *err) {
     int32_t required = 0;
     for (int32_t i = 0; i < params_count(j->p); i++) {
@@ -552,7 +552,7 @@ enum status pretrained_load_model(struct params *p,
     return s;
 }
 
-/* Whether the file is a zip archive or a pickle: what torch.save writes. */
+/* Whether the file is a zip archive or a pickle, as written by torch.save. */
 static bool is_pickle(const struct file_system *fs, const char *path) {
     struct file *file;
     uint8_t start[4];

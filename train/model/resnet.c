@@ -6,11 +6,11 @@
  *   bottleneck  x -> 1x1 -> 3x3/s -> 1x1 -> + shortcut -> relu
  *   shortcut    x, or 1x1/s, or 2x2 average pool and 1x1
  *
- * Memory. In training a unit keeps its output and what is before its batch norm (`kept`), except
- * outputs that no gradient reads: those before a pool and of shortcuts. The backward pass walks
- * four equal slots of `scratch`: one holds dL/d(output of the block), the others what arises
- * inside, and at the end of a block one of them holds dL/d(its input). Without training the same
- * four slots hold the activations themselves, and nothing else is kept.
+ * Memory. In training a unit keeps its output and the input of its batch norm (`kept`), except
+ * outputs that no gradient reads: before a pool, and of shortcuts. The backward pass uses four
+ * equal slots of `scratch`: one holds dL/d(output of the block), the others gradients inside it,
+ * and at the end of a block one of them holds dL/d(its input). Without training these slots hold
+ * the activations, and nothing else is kept.
  *
  * Shapes in comments: N images, P pixels of a side before a unit and P' after it, I channels before
  * and O after.
@@ -32,8 +32,8 @@ struct block {
     struct unit units[BLOCK_MAX_UNITS];
     int32_t unit_count;
     bool has_shortcut;   /* `shortcut` is used; else the input itself is added */
-    bool has_average;    /* `averaged` goes before it */
-    bool has_inner;      /* `inner` goes before the last unit: CLIP's stride */
+    bool has_average;    /* preceded by `averaged` */
+    bool has_inner;      /* `inner` precedes the last unit: CLIP's stride */
     struct tensor inner; /* (max_batch, P', P', planes) */
     struct unit shortcut;
     struct tensor averaged; /* (max_batch, P, P, C in) */
@@ -226,8 +226,8 @@ static enum status build_block(struct resnet *r,
     }
     b->has_shortcut = stride != 1 || in_channels != out_channels;
     if (b->has_shortcut) {
-        /* With an average pool before it, timm's names are .1 and .2, even where the pool itself
-         * falls away because the stride is 1. */
+        /* With an average pool before it, timm's names are .1 and .2, even if there is no pool
+         * because the stride is 1. */
         bool average = r->opt.average_down && !clip; /* CLIP's names are .0 and .1 */
         b->has_average = (average || clip) && stride != 1;
         b->shortcut = describe_unit(in_channels, out_channels, 1, average || clip ? 1 : stride,
@@ -309,7 +309,7 @@ enum status resnet_ready(struct resnet *r, struct error *err) {
 
 /* ---- memory ---- */
 
-/* What a layout pass carries along. */
+/* State of a layout pass. */
 struct layout {
     const struct resnet *r;
     enum dtype dtype;
@@ -317,7 +317,8 @@ struct layout {
     struct tensor mean, rstd; /* shared by all units without training */
 };
 
-/* An activation (max_batch, px, px, channels): its own in training, else in the given slot. */
+/* An activation (max_batch, px, px, channels): with its own memory in training, else in the given
+ * slot. */
 static struct tensor
 place_activation(const struct layout *l, int32_t slot, int32_t px, int32_t channels) {
     const struct resnet *r = l->r;
@@ -327,8 +328,8 @@ place_activation(const struct layout *l, int32_t slot, int32_t px, int32_t chann
     return carve_take(l->kept, tensor_4d(NULL, l->dtype, r->opt.max_batch, px, px, channels));
 }
 
-/* passing: no gradient reads the output, so it stays in its slot in training too. Where batch norm
- * keeps pre that is what is pooled or added right away. */
+/* passing: no gradient reads the output, so it stays in its slot in training too. If batch norm
+ * keeps pre, it is pooled or added right away. */
 static void place_unit(const struct layout *l, struct unit *u, bool passing, int32_t slot) {
     const struct resnet *r = l->r;
     u->out = passing && r->opt.norm_layers == RESNET_NORM_BATCH
@@ -350,8 +351,8 @@ static void place_unit(const struct layout *l, struct unit *u, bool passing, int
     u->rstd = carve_take(l->kept, u->rstd);
 }
 
-/* Without training the block's input stays in its slot until it was added to the output; the three
- * others are enough for the rest. Returns the slot of the output. */
+/* Without training the block's input stays in its slot until it is added to the output; the three
+ * other slots suffice for the rest. Returns the slot of the output. */
 static int32_t place_block(const struct layout *l, struct block *b, int32_t in) {
     int32_t a = (in + 1) % SLOT_COUNT;
     int32_t c = (in + 2) % SLOT_COUNT;
@@ -508,7 +509,7 @@ static enum status shortcut_backward(struct resnet *r,
     return r->units.dev->ops->avgpool_bwd(r->units.dev, &average, err);
 }
 
-/* x is the block's input. *at: in, the slot of dL/d(output); out, that of dL/dx. */
+/* x is the block's input. *at: in, the slot of dL/d(output); out, the slot of dL/dx. */
 static enum status block_backward(struct resnet *r,
                                   const struct block *b,
                                   const struct tensor *x,
@@ -525,7 +526,7 @@ static enum status block_backward(struct resnet *r,
     struct tensor dshortcut = shaped(residual_slot, n, last->out_px, last->out_channels);
     struct tensor inner = shaped(inner_slot, n, last->in_px, last->in_channels);
 
-    /* The last unit: into the one before it, and into the shortcut (which may be x itself). */
+    /* The last unit: to the one before it, and to the shortcut (which may be x itself). */
     struct tensor in = first_rows(b->has_inner ? b->inner : last[-1].out, n);
     TRY(unit_backward(&r->units, last, in, inner, WRITE_SET, b->has_shortcut ? dshortcut : dx, dout,
                       err));
@@ -552,7 +553,7 @@ static enum status block_backward(struct resnet *r,
     return unit_backward(&r->units, &b->units[0], *x, dx, WRITE_ADD, NOT_WANTED, inner, err);
 }
 
-/* Backward through pool and stem from the slot of dL/d(first block's input). */
+/* Backward through pool and stem, from the slot of dL/d(first block's input). */
 static enum status stem_backward(struct resnet *r, int64_t n, int32_t at, struct error *err) {
     const struct unit *last = &r->stem[r->stem_count - 1];
     struct tensor dout = shaped(&r->slots[at], n, last->out_px, last->out_channels);

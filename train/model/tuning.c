@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of tensors without a block: before the blocks, after them, and the projection. */
+/* Tensors outside blocks: before the blocks, after them, and the projection. */
 enum { PLACE_FIRST = -1, PLACE_LAST_BLOCK = -2, PLACE_PROJECTION = -3 };
 
 static bool has_any(const char *name, const char *const words[]) {
@@ -44,7 +44,7 @@ static int32_t place_of(const char *name) {
     return stage != NULL ? (int32_t)strtol(stage + 6, NULL, 10) - 1 : PLACE_FIRST;
 }
 
-/* Of a tower with so many blocks. */
+/* For a tower with so many blocks. */
 static int32_t group_of(int32_t place, int32_t blocks) {
     return place == PLACE_PROJECTION ? blocks + 1 : place == PLACE_LAST_BLOCK ? blocks : place + 1;
 }

@@ -1,15 +1,15 @@
 /*
  * One tower, one head, one memory plan. The head's first half is a convolution of 1 x 1 pixels with
- * batch norm and ReLU, which is the one operator that has a linear layer with batch norm:
+ * batch norm and ReLU, the only operator for a linear layer with batch norm:
  *
  *   parameters   the table's blocks, and more of gradients (gradients.h)
  *   kept         image tower | head
  *   scratch      of the tower
  *   input        the views; whole batches in slots
  *
- * all for the views of one micro-batch, but for the embeddings, which are those of the whole batch:
- * a part's first views go to the embeddings' first half, its second ones to the second. The order
- * of the passes is dual_encoder's.
+ * all for the views of one micro-batch, except the embeddings, which are the whole batch's: a
+ * part's first views go to the embeddings' first half, its second views to the second. The order of
+ * the passes is dual_encoder's.
  */
 #include "train/model/view_encoder.h"
 
@@ -32,7 +32,7 @@ struct view_encoder {
     struct {
         struct tensor images; /* u8: slot 0 (H, S, S, 3), one part at a time; others (max_batch, S,
                                  S, 3), a whole batch, see put. H = encoder.held_rows */
-        int32_t count;        /* images of view_encoder_put, each in two views; 0: none */
+        int32_t count;        /* images of view_encoder_put, two views each; 0: none */
     } slots[1 + DUAL_ENCODER_MAX_SLOTS];
     struct tensor features;  /* (n, F) of the last forward, in the tower's memory */
     struct tensor dfeatures; /* (H, F) */
@@ -219,7 +219,7 @@ static enum status copy_views(struct view_encoder *m,
     return STATUS_OK;
 }
 
-/* The part's views, which slot 0 copies first, through tower and head. */
+/* Runs the part's views, which slot 0 copies first, through tower and head. */
 static enum status
 part_forward(void *model, const void *views, const struct encoder_part *p, struct error *err) {
     struct view_encoder *m = model;

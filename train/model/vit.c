@@ -1,9 +1,9 @@
 /*
- * vit: everything before the blocks is one table of rows and the operator `embedding`: row 0 of the
+ * vit: everything before the blocks is a table of rows and the operator `embedding`: row 0 of the
  * table is the class token, the others are the patches of all images, and row (n, t) of the
  * sequence is table[t > 0 ? 1 + n G^2 + t - 1 : 0] + positions[t].
  *
- * The gradient of the class token is that of position 0, because both are added to the same rows.
+ * The class token's gradient equals position 0's, because both are added to the same rows.
  */
 #include "train/model/vit.h"
 
@@ -34,7 +34,7 @@ struct vit {
     struct tensor dplace; /* (T, D) of one pass */
     struct patch_rows at;
     /* with patch_dropout */
-    struct patch_rows few; /* of what is kept */
+    struct patch_rows few; /* of the kept rows */
     struct tensor all;     /* (N T, D) */
     struct tensor kept;    /* of the last forward */
 };
@@ -228,7 +228,7 @@ static struct blocks_batch batch_of(const struct vit *v, int64_t n) {
         .picked = starts};
 }
 
-/* The weight of conv1 (or its gradient), as that of a linear layer. */
+/* The weight of conv1 (or its gradient), as a linear layer's. */
 static struct tensor as_matrix(const struct vit *v, struct tensor conv) {
     return tensor_2d(conv.data, conv.dtype, v->opt.dim, v->patch_count);
 }
@@ -253,7 +253,7 @@ static enum status accumulate(const struct vit *v,
     return ops->add(v->dev, &(struct add){.out = to, .in = from, .alpha = 1.0f}, err);
 }
 
-/* Row 0 of the table: the class token, which a BF16 model has in f32. */
+/* Row 0 of the table: the class token, which is f32 in a BF16 model. */
 static enum status copy_class(const struct vit *v, struct error *err) {
     const struct tensor from = params_tensor(v->params, v->first); /* (D) */
     const struct tensor to = tensor_1d(v->table.data, v->table.dtype, v->opt.dim);

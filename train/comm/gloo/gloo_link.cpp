@@ -1,11 +1,11 @@
 /*
- * gloo_link: the messages of a comm by Gloo, PyTorch's collectives for CPUs, over TCP; the one file
- * that includes its headers, and the one symbol that leaves libccstream_gloo.so.
+ * gloo_link: a comm's messages by Gloo, PyTorch's collectives for CPUs, over TCP; the only file
+ * that includes its headers, and the only symbol exported by libccstream_gloo.so.
  *
- * Gloo's buffers have no test for completion, and one that times out closes all connections: so
- * poll waits, the first time for the timeout, then for longer than the watching thread ever lets a
- * rank wait. A connection that another rank closes ends the wait at once. Gloo has no launcher to
- * tell: a rank that ends leaves it to the files of heartbeats, and to torchrun or srun.
+ * Gloo's buffers have no test for completion, and a timeout closes all connections: so poll waits,
+ * first for the timeout, then for longer than the watching thread lets any rank wait. A connection
+ * closed by another rank ends the wait at once. Gloo cannot notify a launcher: other ranks notice
+ * the end of a rank by heartbeat files, or torchrun or srun ends them.
  */
 #include <chrono>
 #include <cstdlib>
@@ -35,7 +35,7 @@ constexpr int timeouts_later = 11; /* a rank that saves may take ten */
 
 struct gloo_link : comm_link {
     std::shared_ptr<gloo::Context> context;
-    std::function<void()> wait; /* completes the operation in progress */
+    std::function<void()> wait; /* completes the current operation */
     milliseconds later{};
 };
 
@@ -126,7 +126,7 @@ enum status poll_link(comm_link *base, struct error *err) {
 void abort_group(comm_link *, int) {
 }
 
-/* After one more round no rank closes a connection that another still reads the last one from. */
+/* One more round, so that no rank closes a connection from which another still reads. */
 bool close_link(comm_link *base, bool complete) {
     gloo_link *l = static_cast<gloo_link *>(base);
     uint32_t word = 0;

@@ -1,11 +1,11 @@
 /*
- * mpi_link: the messages of a comm by MPI; the one file that includes mpi.h, and the one symbol
- * that leaves libccstream_mpi.so.
+ * mpi_link: a comm's messages by MPI; the only file that includes mpi.h, and the only symbol
+ * exported by libccstream_mpi.so.
  *
  * Only non-blocking calls, completed by MPI_Test: a rank that waits for a lost one stays in the
- * worker's own loop, so that the watching thread can end the process at any moment. Any thread may
+ * worker's own loop, so that the watching thread can end the process at any time. Any thread may
  * call MPI, one at a time (MPI_THREAD_SERIALIZED): the owner initialises and finalises it, the
- * worker does everything between. MPI_Abort, the last word, may come from the watching thread.
+ * worker does everything between. Only MPI_Abort may be called by the watching thread.
  */
 #include <mpi.h>
 #include <stdlib.h>
@@ -99,8 +99,8 @@ static bool close_link(struct comm_link *base, bool complete) {
 static int initialise(int *provided) {
     /* OpenMPI yields in every test if ranks share cores; the worker sleeps, which is faster. */
     (void)setenv("OMPI_MCA_mpi_yield_when_idle", "0", 0);
-    /* Where a process may not read another's memory (most containers), OpenMPI copies through
-     * shared memory, 32 KB for each poll of both sides. The second name is that of OpenMPI 5. */
+    /* If a process may not read another's memory (most containers), OpenMPI copies through shared
+     * memory, 32 KB per poll of both sides. The second name is OpenMPI 5's. */
     (void)setenv("OMPI_MCA_btl_vader_max_send_size", "524288", 0);
     (void)setenv("OMPI_MCA_btl_sm_max_send_size", "524288", 0);
     return MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, provided);
@@ -108,7 +108,7 @@ static int initialise(int *provided) {
 
 static enum status
 open_link(struct comm_link **out, const struct comm_place *place, struct error *err) {
-    (void)place; /* MPI knows it */
+    (void)place; /* MPI uses its own */
     int used_before = 0, provided = 0, rank = 0, world = 0;
     (void)MPI_Initialized(&used_before);
     FAIL_IF(used_before, err, STATUS_IO, "MPI cannot be initialised twice by one process");
