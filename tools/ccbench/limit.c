@@ -1,7 +1,7 @@
 /*
- * ccbench limit: the rate of decoding, augmenting and tokenizing alone. A shared counter gives each
- * thread the next sample, so that all threads end together although images differ in cost. Each
- * crop is drawn for (epoch, id) as in the loader.
+ * ccbench limit: the rate of decoding, augmenting and tokenizing alone. A shared counter assigns
+ * the next sample to each thread, so that all threads finish together although images differ in
+ * cost. Each crop is random by (epoch, id), as in the loader.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -21,11 +21,10 @@ struct bench_image {
 
 struct bench_thread {
     struct bench_limit *bench;
-    enum status status; /* of its part of a run; < OK: with err */
+    enum status status; /* of its part of a run; if not OK, see err */
     struct error err;
     struct sample_work *work;
-    uint8_t *span;                     /* room for one: images in several pieces are put together in
-                                          a copy */
+    uint8_t *span; /* memory for one image: images in several pieces are copied together */
     uint8_t *views[AUGMENT_MAX_VIEWS]; /* (S, S, 3) each */
     int32_t *tokens;
 };
@@ -44,7 +43,7 @@ enum { MAX_IMAGES = 1 << 20 };
 
 /* --- the samples --- */
 
-/* Reads an image as it lies in the shard, before shard_image_compact. The caller frees *out, also
+/* Reads an image as stored in the shard, before shard_image_compact. The caller frees *out, even
  * after a failure. */
 static enum status
 read_span(uint8_t **out, const char *path, const struct dataset_sample *sample, struct error *err) {
@@ -62,7 +61,7 @@ read_span(uint8_t **out, const char *path, const struct dataset_sample *sample, 
     return STATUS_OK;
 }
 
-/* Reads the samples of the batches in the order of delivery, as far as there is room. */
+/* Reads the samples of the batches in delivery order, as far as memory allows. */
 static enum status read_images(struct bench_limit *b,
                                const struct sources *sources,
                                const struct sampler *sampler,
@@ -155,7 +154,7 @@ static enum status one_sample(struct bench_thread *t, uint64_t k, struct error *
     return STATUS_OK;
 }
 
-/* One thread's part of the run. */
+/* One thread's work. */
 static void make_samples(struct bench_thread *t) {
     struct bench_limit *b = t->bench;
     t->status = STATUS_OK;
@@ -170,7 +169,7 @@ static void make_samples(struct bench_thread *t) {
     }
 }
 
-/* Makes wanted_count samples on all threads, cycling through the images. */
+/* Processes wanted_count samples on all threads, cycling through the images. */
 static enum status make_all(struct bench_limit *b, struct error *err) {
 #pragma omp parallel for schedule(static) num_threads((int)b->thread_count)
     for (uint32_t i = 0; i < b->thread_count; i++) {

@@ -1,7 +1,7 @@
 /*
- * ccbench loader: which share of the rate of its own functions the loader delivers. First the
- * loader runs as in training, from files to a consumer that may hash, list and sleep. Then the same
- * functions process the same samples from memory on as many threads, without a loader.
+ * ccbench loader: the loader's rate as a fraction of its own functions' rate. First the loader runs
+ * as in training, from files to a consumer that may hash, list and sleep. Then the same functions
+ * process the same samples from memory on as many threads, without a loader.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -52,7 +52,7 @@ struct options {
 static const char *const engines[] = {"auto", "io_uring", "pread", NULL};
 static const char *const engine_aliases[] = {"auto", "uring", "pread", NULL};
 
-/* As augment_kind_of knows them. */
+/* Names of augment_kind_of. */
 static const char *const augments[] = {"none",         "crop",      "paper", "simclr",
                                        "eval-squash",  "eval-crop", "clip",  "eval-clip",
                                        "eval-longest", NULL};
@@ -146,7 +146,7 @@ static const struct cli_program program = {
 
 enum { MAX_RSS_SAMPLES = 64 };
 
-/* Memory in use over a run of any length: when the list is full, every second entry is dropped. */
+/* Memory in use during a run of any length: if the list is full, every second entry is dropped. */
 struct rss {
     uint64_t bytes[MAX_RSS_SAMPLES];
     uint64_t every_batches;
@@ -165,7 +165,7 @@ struct result {
     struct loader_stats stats;
 };
 
-/* What the consumer does with a batch. */
+/* The consumer of batches. */
 struct consumer {
     const struct options *o;
     const struct loader_options *opt;
@@ -265,7 +265,7 @@ static void sample_rss(struct rss *r, uint64_t batches) {
 
 /* --- the consumer --- */
 
-/* Sample by sample, so that the batch size does not matter. */
+/* Hashes sample by sample, so that the batch size does not matter. */
 static void digest_batch(struct consumer *c, const struct loader_batch *b) {
     size_t pixels = (size_t)c->opt->image_size_px * c->opt->image_size_px * 3;
     size_t tokens = c->opt->max_tokens;
@@ -429,7 +429,7 @@ static void close_consumer(struct consumer *c) {
     json_writer_fini(&c->line);
 }
 
-/* Opens the loader, which knows the fingerprint that a state needs, and then seeks. */
+/* Opens the loader, which provides the fingerprint for a state, and then seeks. */
 static enum status open_at(struct loader **out,
                            struct loader_state *place,
                            const struct data_list *list,
@@ -440,7 +440,7 @@ static enum status open_at(struct loader **out,
     if (o->from != NULL) {
         TRY(read_from(&from, o->from, err));
     }
-    /* An epoch has at least one batch. */
+    /* Each epoch has at least one batch. */
     opt->epochs = from.epoch + (o->epochs != 0 ? o->epochs : o->steps != 0 ? o->steps + 1 : 1);
     TRY(loader_open_mix(out, list->items, list->count, opt, err));
     *place = loader_state(*out);

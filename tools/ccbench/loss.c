@@ -1,7 +1,7 @@
 /*
- * ccbench loss: a step of a contrastive loss on the CPU, from embeddings to their gradients, by
- * tiles of the similarities or from the whole matrix, in turn with its matrix products alone in the
- * same shapes: four by tiles (S twice, dX, dT), three of the whole matrix.
+ * ccbench loss: a step of a contrastive loss on the CPU, from embeddings to their gradients, with
+ * tiles of the similarities or the whole matrix, alternating with only its matrix products in the
+ * same shapes: four with tiles (S twice, dX, dT), three with the whole matrix.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -110,7 +110,7 @@ static enum status open_loss(struct bench *b, const char *name, struct error *er
     return loss_tiled_create(&b->tiled, b->loss, b->dev, n, (int64_t)b->o->tile, NULL, err);
 }
 
-/* Vectors whose length is nearly 1; the texts near their images. */
+/* Vectors of length close to 1; texts near their images. */
 static enum status open_bench(struct bench *b, const char *name, struct error *err) {
     const int64_t n = (int64_t)b->o->batch;
     const int64_t dim = (int64_t)b->o->dim;
@@ -150,7 +150,7 @@ static void close_bench(struct bench *b) {
 
 /* --- a step and its products --- */
 
-/* out = a c, of one of the shapes of a step. */
+/* out = a c, in one of the shapes of a step. */
 enum product { SIMILARITIES, BY_ROWS, BY_COLUMNS }; /* X T^T, G T, G^T X */
 
 static enum status multiply(struct bench *b,

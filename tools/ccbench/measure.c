@@ -1,5 +1,5 @@
 /*
- * What measurements share: a median, and the device.
+ * Shared by measurements: a median, and the device.
  */
 #include <stdlib.h>
 

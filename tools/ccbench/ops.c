@@ -14,7 +14,7 @@
 #include "tools/inspect/samples.h"
 
 enum { MAX_RUNS = 1000, MIN_RUNS = 3, MAX_CALLS = 1024 };
-static const double LEAST_S = 1e-3; /* that a pipelined run of calls takes */
+static const double LEAST_S = 1e-3; /* duration of a pipelined run of calls */
 
 struct options {
     const char *device;
@@ -74,11 +74,11 @@ static const struct cli_program program = {
     CLI_OPTIONS(rows),
 };
 
-/* With an activation and nothing to add to; in the gradient alone: added, and to fewer operands. */
+/* Forward: with an activation, not added; only in the gradient: added, and fewer operands. */
 enum { RELU = OP_PLAIN | OP_ACT, GRADIENT_BITS = 16 };
 enum { ADDS = OP_ADD << GRADIENT_BITS, OMITS = OP_OMIT << GRADIENT_BITS };
 
-/* An op at a shape, and its gradient, where it has one, at the same. */
+/* An op at a shape, and its gradient, if any, at the same shape. */
 static const struct shape {
     const char *row, *what;
     struct op_size size;
@@ -142,8 +142,8 @@ static const struct shape {
     {"conv_gn", "the same without norm", {{128, 16, 16, 64, 64, 3, 1, 1}}, OP_ACT | OP_ALT},
 };
 
-/* Of a step at 224 px and 32 tokens; fewer images than a GPU trains at, but no operand that a
- * cache would hold where memory decides. */
+/* Shapes of a step at 224 px and 32 tokens, with fewer images than in training on a GPU, but for
+ * memory-bound ops with operands larger than a cache. */
 static const struct shape large_shapes[] = {
     {"normalize_u8", "224 px", {{64, 224, 224, 1}}, 0},
     {"normalize_u8", "224 px, patches of 16", {{64, 224, 224, 16}}, 0},
@@ -276,7 +276,7 @@ static enum status time_calls(struct result *out,
     int runs = 0;
     int calls = 1;
     double took = 0.0;
-    TRY(call_in_a_row(&took, dev, id, args, 1, err)); /* makes what is made once */
+    TRY(call_in_a_row(&took, dev, id, args, 1, err)); /* creates what is created once */
     while (how->pipelined && calls < MAX_CALLS) {
         TRY(call_in_a_row(&took, dev, id, args, calls, err));
         if (took >= LEAST_S) {
@@ -337,7 +337,7 @@ static void json_result(struct json_writer *w,
     json_close_object(w);
 }
 
-/* Number i of the shapes and their gradients, if there is such an op and --only asks for it. */
+/* Number i of the shapes and their gradients, if the op exists and --only selects it. */
 static bool
 chosen(struct measured *out, const struct shape_list *list, size_t i, const char *only) {
     return measured_of(out, &list->items[i / 2], i % 2 == 1) &&

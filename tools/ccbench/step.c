@@ -1,8 +1,8 @@
 /*
  * ccbench step: whole training steps: forward, loss, backward, optimiser, on generated pairs or on
- * those that the loader delivers from a dataset. Shows the time of every operator, the machine's
- * best rates, and on the CPU the speed of the image tower's convolutions alone: oneDNN's primitives
- * on the same shapes, one after another, in the same run.
+ * pairs loaded from a dataset. Prints the time of every operator, the machine's best rates, and on
+ * the CPU the speed of only the image tower's convolutions: oneDNN's primitives on the same shapes,
+ * one after another, in the same run.
  *
  * `--tower image` and `--tower text` omit the other tower, the projections and the loss; the
  * gradient of the features is then a constant.
@@ -126,7 +126,7 @@ struct result {
     double step_s[MAX_STEPS];                 /* sorted, as the next */
     double conv_s[MAX_STEPS];                 /* of each step's convolutions alone */
     double cpu_s[MAX_STEPS];                  /* of the process, in each step */
-    double median_s, fastest_s, median_cpu_s; /* the last 0 where steps follow each other */
+    double median_s, fastest_s, median_cpu_s; /* the last is 0 if steps follow each other */
     struct op_time ops[TIMED_MAX_OPS];
     size_t op_count;
     double flops;       /* of a step */
@@ -134,7 +134,7 @@ struct result {
     struct bench_machine machine;
     double fed_s, stall_fraction; /* --data: the mean step, and how much of it waited */
     uint64_t eager_launches;
-    double idle_fraction; /* of the compute queue where steps overlap with copies; -1: unknown */
+    double idle_fraction; /* of the compute queue if steps overlap with copies; -1: unknown */
     struct device_counters counters; /* of the device at the end; all 0: it has none */
 };
 
@@ -152,7 +152,7 @@ static enum status time_operators(struct bench_step *b, struct result *r, struct
     return STATUS_OK;
 }
 
-/* Where steps overlap with copies: the mean step of several runs of them. */
+/* If steps overlap with copies: the mean step of several runs. */
 static enum status in_windows(struct bench_step *b, struct result *r, struct error *err) {
     enum { WINDOWS = 5, WARM = 6 };
     double took;
@@ -167,7 +167,7 @@ static enum status in_windows(struct bench_step *b, struct result *r, struct err
     return STATUS_OK;
 }
 
-/* Step and bare convolutions in turn, so that both meet the machine in the same state. */
+/* Alternates steps and bare convolutions, so that both see the machine in the same state. */
 static enum status
 in_turn(struct bench_step *b, struct result *r, struct bare_convolutions *bare, struct error *err) {
     const size_t steps = (size_t)b->o->steps;
@@ -176,7 +176,7 @@ in_turn(struct bench_step *b, struct result *r, struct bare_convolutions *bare, 
         return in_windows(b, r, err);
     }
     if (bare != NULL) {
-        TRY(bare_convolutions_run(bare, &unused, err)); /* makes the library's kernels */
+        TRY(bare_convolutions_run(bare, &unused, err)); /* compiles the library's kernels */
     }
     for (size_t i = 0; i < steps; i++) {
         const int64_t begin_ns = clock_process_cpu_ns();
@@ -193,7 +193,7 @@ in_turn(struct bench_step *b, struct result *r, struct bare_convolutions *bare, 
     return STATUS_OK;
 }
 
-/* Fed by the loader, after as many steps as it has batches ready. */
+/* Steps fed by the loader, after as many steps as it has batches ready. */
 static enum status fed(struct bench_step *b, struct result *r, struct error *err) {
     enum { READY = 6 };
     double took;

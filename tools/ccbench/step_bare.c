@@ -1,5 +1,5 @@
 /*
- * ccbench step: what the convolutions of a step cost alone, as bare oneDNN primitives over the same
+ * ccbench step: the time of only a step's convolutions, as bare oneDNN primitives on the same
  * buffers.
  */
 #include <stdlib.h>
@@ -32,7 +32,7 @@ struct bare_convolutions {
     struct onednn *library;
     const struct timed_convolution *list; /* of the step that was timed */
     size_t count;
-    void *buffers[3]; /* output, input, weight: of the largest one */
+    void *buffers[3]; /* output, input, weight: with the largest sizes */
 };
 
 void bare_convolutions_destroy(struct bare_convolutions *b) {

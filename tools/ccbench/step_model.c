@@ -1,6 +1,6 @@
 /*
- * ccbench step, the step itself: the trainer's on pairs of a dataset or on one made-up batch, or
- * one tower alone.
+ * ccbench step, the step itself: the trainer's, on pairs of a dataset or on a generated batch, or
+ * only one tower.
  */
 #include <stdlib.h>
 
@@ -94,7 +94,7 @@ static enum status open_trainer(struct bench_step *b, struct error *err) {
     t.warmup_steps = 0;
     t.seed = 1;
     t.loss.name = o->loss;
-    t.loss.emc2_carry = LOSS_EMC2_SKIP; /* no samples of other batches are at hand */
+    t.loss.emc2_carry = LOSS_EMC2_SKIP; /* samples of other batches are not available */
     t.device = o->device;
     t.device_options.autotune = o->autotune;
     t.device_options.plan_cache = o->plan_cache;

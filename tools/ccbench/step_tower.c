@@ -21,11 +21,11 @@ struct bench_tower {
     struct tensor dfeatures; /* (N, F) */
     struct step_values *values;
     int64_t feature_count; /* F */
-    void *blocks[BLOCKS];  /* all memory on the device */
+    void *blocks[BLOCKS];  /* all device memory */
     int block_count;
 };
 
-/* size_bytes on the device; a copy of `from` where that is not NULL. */
+/* Allocates size_bytes on the device, with a copy of `from` unless it is NULL. */
 static enum status
 take(struct bench_tower *t, void **out, const void *from, size_t size_bytes, struct error *err) {
     TRY(t->dev->ops->alloc(t->dev, size_bytes, out, err));

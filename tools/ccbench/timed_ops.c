@@ -1,5 +1,5 @@
 /*
- * One wrapper for each operator, made from OPS_LIST: clock, the real operator, sync, clock.
+ * One wrapper per operator, generated from OPS_LIST: clock, the real operator, sync, clock.
  */
 #include "tools/ccbench/timed_ops.h"
 
@@ -98,8 +98,8 @@ static enum status timed_download(struct device *dev,
     return finish(dev, "download", start_ns, 0.0, (double)size_bytes, s);
 }
 
-/* All launches of a step of a loss on the device. S and G are read or written once each; entries of
- * the samples' state, read and written, are not counted. */
+/* All launches of a loss step on the device. S and G are read or written once each; accesses to
+ * per-sample state are not counted. */
 static enum status timed_loss(struct device *dev, const struct device_loss *l, struct error *err) {
     const int64_t start_ns = clock_now_ns();
     const double rows = (l->views ? 2.0 : 1.0) * (double)l->batch_count;

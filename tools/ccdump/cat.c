@@ -1,6 +1,6 @@
 /*
- * ccdump cat: exact bytes: a part of samples, or samples as one plain tar with the members that
- * shards have, for tools that do not read zstd.
+ * ccdump cat: exact bytes: a part of samples, or samples as one plain tar with the shards' members,
+ * for tools that do not read zstd.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -75,7 +75,7 @@ struct cat {
     uint64_t omitted; /* rows without an image */
 };
 
-/* Opens the file before its first bytes: not where there is nothing to write. */
+/* Opens the file when there are bytes to write. */
 static enum status put(struct cat *c, const void *data, size_t size_bytes, struct error *err) {
     const char *path = c->options->out;
     if (path != NULL && strcmp(path, "-") != 0 && c->out.file == NULL) {

@@ -11,7 +11,7 @@
 #include "formats/base/child_process.h"
 #include "tools/ccdump/ccdump_internal.h"
 
-/* `ccdump repair`, an alias: becomes the ccpack that stands next to this program. */
+/* `ccdump repair`, an alias: executes the ccpack next to this program. */
 static int repair(char **argv) {
     char path[PATH_MAX + sizeof("ccpack")] = "";
     const ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
@@ -59,7 +59,7 @@ int main(int argc, char **argv) {
         .command_count = CLI_COUNT(commands),
         .examples = examples,
     };
-    /* So that "ccdump ls DIR | head" ends quietly, even if the parent process ignores the signal.
+    /* So that "ccdump ls DIR | head" exits silently, even if the parent process ignores the signal.
      */
     signal(SIGPIPE, SIG_DFL);
     if (argc > 1 && strcmp(argv[1], "repair") == 0) {

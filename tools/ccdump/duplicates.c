@@ -1,10 +1,10 @@
 /*
- * ccdump duplicates: groups of samples whose images are the same bytes, or look alike by the
- * perceptual hashes that `ccpack --phash` stored.
+ * ccdump duplicates: groups of samples whose images are byte-identical, or look alike by the
+ * perceptual hashes stored by `ccpack --phash`.
  *
- * Two hashes of 64 bits that differ in at most B agree in at least one of B + 1 blocks of them. So
- * for each block the hashes are sorted by it, and only those that agree there are compared. What
- * is near joins groups (union-find): a group may hold two that are near a third one only.
+ * Two 64-bit hashes that differ in at most B bits agree in at least one of B + 1 blocks. So for
+ * each block hashes are sorted by it, and only hashes that agree there are compared. Near samples
+ * join groups (union-find): two members may be near only to a third one.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 
 struct options {
     struct sample_choice choice;
-    int64_t phash_bits; /* -1: same bytes */
+    int64_t phash_bits; /* -1: byte-identical */
     bool json;
     bool quiet;
 };
@@ -63,9 +63,9 @@ struct duplicates {
     size_t count;
     uint64_t *hashes; /* (unique) ascending */
     size_t *parents;  /* (unique) of the union-find */
-    size_t *order;    /* (unique) scratch: sorted by a block */
+    size_t *order;    /* (unique) workspace: sorted by a block */
     size_t unique;
-    uint64_t without; /* samples that have no perceptual hash */
+    uint64_t without; /* samples without a perceptual hash */
 };
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -141,7 +141,7 @@ static size_t root_of(struct duplicates *d, size_t i) {
     return i;
 }
 
-/* Joins what is near among the hashes that agree in the block. */
+/* Joins near samples among hashes that agree in the block. */
 static enum status join(struct duplicates *d, uint64_t mask, int bits, struct error *err) {
     struct block block = {d->hashes, mask};
     for (size_t i = 0; i < d->unique; i++) {
@@ -164,7 +164,7 @@ static enum status join(struct duplicates *d, uint64_t mask, int bits, struct er
     return STATUS_OK;
 }
 
-/* Sorts the entries by group; those of a group have the same first_id. */
+/* Sorts the entries by group; a group's entries have the same first_id. */
 static enum status group(struct duplicates *d, int bits, struct error *err) {
     d->hashes = calloc(d->count + 1, sizeof(*d->hashes));
     d->parents = calloc(d->count + 1, sizeof(*d->parents));

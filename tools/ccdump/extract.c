@@ -2,8 +2,8 @@
  * ccdump extract: samples as files KEY.jpg, KEY.txt, KEY.json in one folder, named like the members
  * of a shard.
  *
- * A file that exists with the same bytes is kept, so that an interrupted run resumes when it is
- * started again. A file with other bytes is replaced only on request.
+ * An existing file with the same bytes is kept, so that an interrupted run can be repeated. A file
+ * with other bytes is replaced only on request.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -77,8 +77,8 @@ static enum status look(const char *path,
     return s == STATUS_LIMIT ? STATUS_OK : s; /* longer: not the same */
 }
 
-/* Writes under another name first, so that a file with its name is complete. Replaces links rather
- * than following them. */
+/* Writes to a temporary name first, so that a file with its name is complete. Replaces links
+ * instead of following them. */
 static enum status
 write_file(const char *path, const void *data, size_t size_bytes, struct error *err) {
     const struct file_system *fs = file_posix();

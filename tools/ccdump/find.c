@@ -1,6 +1,6 @@
 /*
- * ccdump find: the samples that fit every condition. The cheapest conditions are tested first:
- * those on the index, then captions, and last the key, for which the sample is read.
+ * ccdump find: the samples that match every condition. The cheapest conditions are tested first: on
+ * the index, then captions, and last the key, for which the sample is read.
  */
 #include <fnmatch.h>
 #include <inttypes.h>
@@ -150,7 +150,7 @@ find_samples(const struct conditions *c, struct input *in, uint64_t *found, stru
     struct json_writer w;
     enum status s = STATUS_OK;
     uint64_t limit = choice.count > 0 ? choice.count : UINT64_MAX;
-    choice.count = 0; /* --count limits what is found, not what is looked at */
+    choice.count = 0; /* --count limits the matches, not the samples tested */
     TRY(sample_walk_init(&walk, in, &choice, o->quiet, err));
     json_writer_init(&w, 0);
     while (*found < limit && (s = sample_walk_next(&walk, &facts, err)) == STATUS_OK) {

@@ -1,6 +1,6 @@
 /*
- * ccdump info: the totals of a dataset, from its manifest alone; of a shard or a plain tar, by
- * adding up its samples.
+ * ccdump info: the totals of a dataset, from its manifest; of a shard or a plain tar, by summing
+ * its samples.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -31,11 +31,11 @@ static const struct cli_program program = {
                        "of a dataset of its usable rows with row numbers as ids."),
 };
 
-/* The same facts for every kind. */
+/* The same totals for every kind. */
 struct totals {
     uint64_t samples, id_space, texts, shards, image_bytes, bytes;
     uint64_t fingerprint;
-    uint64_t problems; /* rows of a tar that cannot be packed */
+    uint64_t problems; /* a tar's rows that cannot be packed */
     const char *container;
 };
 
@@ -117,7 +117,7 @@ static enum status info_dataset(const struct options *o, const char *path, struc
     return s;
 }
 
-/* Adds up all samples; the fingerprint is that of formats/SHARD_FORMAT.md, section 11. */
+/* Sums all samples; the fingerprint is defined in formats/SHARD_FORMAT.md, section 11. */
 static enum status add_up(struct totals *t, struct input *in, struct hasher *h, struct error *err) {
     struct sample_facts f;
     enum status s = STATUS_OK;

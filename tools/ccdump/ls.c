@@ -1,5 +1,5 @@
 /*
- * ccdump ls: a line per sample or per shard, from the indexes.
+ * ccdump ls: one line per sample or shard, from the indexes.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * Names are remembered only by their hashes. If two names share a hash, the second gets the id
- * appended although the bare key was free, which does no harm.
+ * Only hashes of names are stored. If two names have the same hash, the second gets the id appended
+ * although the key alone was free, which is harmless.
  */
 #include "tools/ccdump/names.h"
 
@@ -15,7 +15,7 @@ void names_fini(struct names *n) {
     n->taken = NULL;
 }
 
-/* Keeps the end of a long key, where names differ. */
+/* Keeps the end of a long key, in which names differ. */
 static void make_safe(char out[SHARD_MAX_KEY_BYTES + 1], const char *key) {
     size_t size_bytes = strlen(key);
     if (size_bytes > SHARD_MAX_KEY_BYTES) {

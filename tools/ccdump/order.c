@@ -70,19 +70,19 @@ static const struct cli_program program = {
         "of threads, a loss computed on a GPU), the rows are shown and the exit code is 65."),
 };
 
-/* What is shown. */
+/* What is printed. */
 struct step {
     const struct options *o;
-    const struct run_order *run; /* of datasets alone: its order */
+    const struct run_order *run; /* of datasets without a run only the order */
     const struct run_part *part;
     struct sampler_batch batch;
     uint32_t positives;
-    const struct order_loss *loss; /* NULL: not shown */
+    const struct order_loss *loss; /* NULL: not printed */
     struct caption_reader *captions[LOADER_MAX_SOURCES];
     struct json_writer line;
 };
 
-/* The first caption, for the eye; *removed: the sample is not there any more. */
+/* The first caption, for display; *removed: the sample was removed. */
 static enum status first_caption(struct step *s,
                                  uint32_t source,
                                  uint64_t id,
@@ -175,7 +175,7 @@ static enum status show_step(struct step *s, struct error *err) {
     return STATUS_OK;
 }
 
-/* After the rows. Returns OK or MISMATCH. */
+/* Printed after the rows. Returns OK or MISMATCH. */
 static enum status show_mean(struct step *s, struct error *err) {
     const struct order_loss *l = s->loss;
     if (s->o->json) {
@@ -294,7 +294,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     if (a->count == 1) {
         TRY(fs->exists(fs->context, config, &is_run, err));
     }
-    remote.only = is_run ? &o->data : NULL; /* whose config.json names datasets */
+    remote.only = is_run ? &o->data : NULL; /* its config.json has the datasets */
     TRY(remote_choice_use(&remote, err));
     return is_run ? of_run(options, a, err) : of_data(options, a, err);
 }

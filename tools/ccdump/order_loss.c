@@ -1,5 +1,5 @@
 /*
- * order_loss: a trainer in a temporary folder, whose `last` is the checkpoint that it resumes.
+ * order_loss: a trainer in a temporary folder, in which `last` is the checkpoint to resume.
  */
 #include "tools/ccdump/order_loss.h"
 
@@ -24,11 +24,11 @@ bool order_loss_agrees(const struct order_loss *x) {
     return fabs(x->mean - x->logged) <= 1e-6 * fmax(1.0, fabs(x->logged));
 }
 
-/* A number of the last line of RUN/FILE that has it, and this step if not 0. False: there is none.
+/* A number of the last line of RUN/FILE with it, and with this step if not 0. False: none.
  */
 static bool
 read_last(double *out, const char *run, const char *file, uint64_t step, const char *key) {
-    enum { LINE_BYTES = 1 << 20 }; /* a longer one is no step */
+    enum { LINE_BYTES = 1 << 20 }; /* longer lines are not steps */
     char path[PATH_MAX_BYTES];
     bool found = false;
     char *line = malloc(LINE_BYTES);
@@ -50,7 +50,7 @@ read_last(double *out, const char *run, const char *file, uint64_t step, const c
     return found;
 }
 
-/* The newest checkpoint of the part at or before the step, *path: "": none. */
+/* The part's newest checkpoint at or before the step; *path "": none. */
 static enum status find_checkpoint(char path[PATH_MAX_BYTES],
                                    const struct run_part *p,
                                    const char *run,
@@ -79,7 +79,7 @@ static enum status train(struct order_loss *x,
                          struct error *err) {
     struct trainer *t = NULL;
     struct trainer_options o = r->train;
-    double ranks = 1.0; /* each has batch statistics of its own */
+    double ranks = 1.0; /* each has its own batch statistics */
     (void)read_last(&ranks, run, "sessions.jsonl", 0, "ranks");
     const uint32_t each = o.batch_count / (ranks > 1.0 ? (uint32_t)ranks : 1);
     o.run = folder;
@@ -113,7 +113,7 @@ static void take_mean(struct order_loss *x) {
     }
 }
 
-/* A run in a temporary folder whose last checkpoint is this one; "": it has none. */
+/* Trains in a temporary folder, from this checkpoint; "": from the beginning. */
 static enum status train_in_folder(struct order_loss *x,
                                    const struct run_order *r,
                                    const char *checkpoint,

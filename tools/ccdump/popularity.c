@@ -104,7 +104,7 @@ struct source {
 struct report {
     const struct options *o;
     double tau, divisor;         /* zeta is in units of tau, log u is a plain logarithm */
-    const char *caption_columns; /* whose entries come after a sample's own captions */
+    const char *caption_columns; /* its entries follow a sample's own captions */
     struct source sources[LOADER_MAX_SOURCES];
     uint32_t source_count;
     struct json_writer line;
@@ -139,8 +139,8 @@ static enum status open_sources(struct report *r,
 
 /* ---- ranking ---- */
 
-/* Adds the samples of one dataset, or their captions, that `visited` has a number of: those that a
- * step has changed. */
+/* Adds the samples of one dataset, or their captions, with a number in `visited`, which a step has
+ * written. */
 static enum status add_samples(struct ranked *out,
                                size_t *count,
                                const struct report *r,
@@ -151,7 +151,7 @@ static enum status add_samples(struct ranked *out,
     const struct source *s = &r->sources[source];
     const size_t most =
         *count + (size_t)(column->first != NULL ? column->count : s->input->manifest->samples);
-    const uint32_t caption = (uint32_t)r->o->pair - 1; /* where all have the same */
+    const uint32_t caption = (uint32_t)r->o->pair - 1; /* if all have the same number */
     enum status status;
     struct sample_facts f;
     while ((status = input_next(s->input, &f, err)) == STATUS_OK) {
@@ -169,7 +169,7 @@ static enum status add_samples(struct ranked *out,
     return status == STATUS_END ? STATUS_OK : status;
 }
 
-/* The column of the side and the pair that the options name. */
+/* The column of the side and pair given by the options. */
 static enum status find_column(struct state_column *out,
                                const struct checkpoint *c,
                                const char *name,
@@ -179,14 +179,13 @@ static enum status find_column(struct state_column *out,
     return state_column_find(out, c, cli_format("%s.%s%s", side_choices[o->side], name, pair), err);
 }
 
-/* All visited samples of the datasets, the largest number first. */
+/* All visited samples of the datasets, largest number first. */
 static enum status rank_samples(struct ranked **out,
                                 size_t *count,
                                 const struct checkpoint *c,
                                 const struct report *r,
                                 struct error *err) {
-    const bool by_zeta =
-        r->o->by == BY_ZETA; /* which has its initial value before the first step */
+    const bool by_zeta = r->o->by == BY_ZETA; /* it has its initial value before the first step */
     struct state_column column = {0};
     struct state_column visited = {0};
     size_t samples = 0;
@@ -222,7 +221,7 @@ fail:
 
 /* ---- showing ---- */
 
-/* Its caption; "" without one. Borrowed until the next. */
+/* Its caption, or "". Borrowed until the next call. */
 static enum status read_caption(struct shard_text *out,
                                 const struct report *r,
                                 const struct ranked *x,
@@ -250,7 +249,7 @@ static double popularity(const struct report *r, const struct ranked *x) { /* or
     return exp((double)x->value / r->divisor);
 }
 
-/* An element of an open array, or a line. */
+/* Writes an element of an open array, or prints a line. */
 static enum status write_sample(struct json_writer *w,
                                 const struct report *r,
                                 const struct ranked *x,

@@ -1,6 +1,6 @@
 /*
- * ccdump show: one sample for a person to look at: facts, captions, metadata; its image as a
- * file or on a page.
+ * ccdump show: one sample in readable form: fields, captions, metadata; its image as a file or on a
+ * page.
  */
 #include <stdio.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static const struct cli_program program = {
 
 /* ---- on a page ------------------------------------------------------------------------------- */
 
-/* For the current sample, with facts `first`, and up to count - 1 after it. */
+/* For the current sample, with fields `first`, and up to count - 1 after it. */
 static enum status put_samples(struct page_data *d,
                                struct input *in,
                                const struct sample_facts *first,

@@ -1,5 +1,5 @@
 /*
- * ccdump state: the numbers that a checkpoint keeps for every sample.
+ * ccdump state: the per-sample state of a checkpoint.
  */
 #include <math.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ struct column {
     const char *name;
     struct sample_state_summary summary;
     uint64_t ids;
-    uint64_t captions; /* 0: its numbers are those of samples */
+    uint64_t captions; /* 0: the column is by sample */
     uint64_t bins[BINS];
 };
 
@@ -78,7 +78,7 @@ static void write_column(struct json_writer *w, const struct column *c) {
     json_close_object(w);
 }
 
-/* The loss's scalars, which belong to no single sample. */
+/* The loss's scalars, which are not per sample. */
 static void show_scalars(struct json_writer *w, const struct safetensors *file) {
     for (size_t i = 0; i < safetensors_metadata_count(file); i++) {
         const char *key = safetensors_metadata_key(file, i);

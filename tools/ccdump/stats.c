@@ -1,6 +1,6 @@
 /*
- * ccdump stats: histograms and counts of a collection, from the index and the captions. Where there
- * is an index, no image is read.
+ * ccdump stats: histograms and counts of an input, from the index and the captions. With an index
+ * no image is read.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,7 +122,7 @@ static enum status add_sample(struct stats *s, const struct sample_facts *f, str
     return STATUS_OK;
 }
 
-/* Among the largest groups, in their order. */
+/* Inserts a group into the largest groups, in their order. */
 static void keep_group(struct stats *s, uint64_t hash, uint64_t samples) {
     size_t at = STATS_GROUPS;
     while (at > 0 && s->groups[at - 1].samples < samples) {

@@ -1,5 +1,5 @@
 /*
- * What attached columns have for the samples that ccdump stats counts: rows, numbers, captions.
+ * Attached columns in ccdump stats: counts of rows, numbers, captions.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static void put_u64(struct json_writer *w, const char *key, bool known, uint64_t
     known ? json_u64(w, key, value) : json_null(w, key);
 }
 
-/* The same members for all, so that they are the rows of a table. */
+/* The same fields for all, so that they are the rows of a table. */
 static void
 write_column(struct json_writer *w, const struct column *c, const struct stats_column *n) {
     const struct column_info *info = column_info(c);

@@ -1,7 +1,6 @@
 /*
- * stats_page: the images of the contact sheet are found in a second pass: for each quantile of a
- * measure the first sample that has its value, for each of the largest groups of equal images the
- * first one.
+ * stats_page: a second pass finds the images of the contact sheet: for each quantile of a measure
+ * the first sample with its value, for each of the largest groups of equal images the first one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +20,7 @@ static const enum stats_measure sheets[SHEETS] = {SHORT_SIDE, ASPECT, IMAGE_BYTE
 
 struct wanted {
     uint64_t value; /* of the measure, or the hash */
-    uint64_t id;    /* of the sample, where found */
+    uint64_t id;    /* of the sample, once found */
     bool needed, found;
 };
 
@@ -52,7 +51,7 @@ static enum status has_value(bool *out,
 static enum status look_at(struct sheet *p, const struct sample_facts *f, struct error *err) {
     bool shown = false;
     for (size_t i = 0; i < SHEETS + 1; i++) {
-        bool has = false; /* a sample has one place in a row */
+        bool has = false; /* a sample occurs once per row */
         for (size_t k = 0; k < QUANTILES && !has; k++) {
             struct wanted *w = &p->wanted[i][k];
             if (w->needed && !w->found && i < SHEETS) {

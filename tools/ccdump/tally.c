@@ -7,7 +7,7 @@
 
 enum {
     FIRST_CAPACITY = 256,
-    OUTLIER_SHARE = 200 /* one in so many at each end, which does not move the edges */
+    OUTLIER_SHARE = 200 /* one in so many at each end does not affect the edges */
 };
 
 static enum status add_value(struct tally *t, uint64_t value, struct error *err) {
@@ -61,7 +61,7 @@ uint64_t tally_quantile(const struct tally *t, double share) {
     return value_at(t, (uint64_t)(share * (double)(t->count - 1)));
 }
 
-/* The least of 1, 2, 5, 10, 20, ... that is at least `width`. */
+/* The smallest of 1, 2, 5, 10, 20, ... that is >= `width`. */
 static uint64_t round_width(uint64_t width) {
     uint64_t power = 1;
     while (power < width && power <= UINT64_MAX / 100) {

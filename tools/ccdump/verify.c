@@ -1,6 +1,6 @@
 /*
  * ccdump verify: checks every byte of every shard, then the fingerprint of the whole; in a plain
- * tar every row and every image. Each fault is a line on stdout and does not stop the check.
+ * tar every row and every image. Each fault is a line on stdout; the check continues.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -71,7 +71,7 @@ enum status verify_fault_line(struct byte_buffer *out,
     size_t path_bytes = strlen(path);
     const char *text = told;
     if (strncmp(text, path, path_bytes) == 0 && strncmp(text + path_bytes, ": ", 2) == 0) {
-        text += path_bytes + 2; /* the line begins with the path anyway */
+        text += path_bytes + 2; /* the line already begins with the path */
     }
     if (o->json) {
         struct json_writer w;
@@ -119,7 +119,7 @@ static enum status print_fault(const struct verify_options *o,
     return s;
 }
 
-/* The cheapest sound repair of each kind of damage. */
+/* The cheapest safe repair of each kind of damage. */
 static void advise(char *out, size_t out_bytes, const char *path, unsigned damage) {
     size_t n = 0;
     const struct {
@@ -183,7 +183,7 @@ static enum status interrupted(const char *path, struct error *err) {
     return error_set(err, STATUS_INTERRUPTED, "interrupted in %s", path);
 }
 
-/* Where the manifest counts no removed sample in a shard, there must be none. */
+/* If the manifest counts no removed sample in a shard, there must be none. */
 static enum status
 check_removed(const struct dataset *d, const struct manifest *m, struct error *why) {
     for (size_t i = 0; i < m->removed.count; i++) {
@@ -199,7 +199,7 @@ check_removed(const struct dataset *d, const struct manifest *m, struct error *w
     return STATUS_OK;
 }
 
-/* Faults of the dataset as a whole: an id in two shards, another fingerprint. */
+/* Faults of the whole dataset: an id in two shards, another fingerprint. */
 static enum status
 check_whole(const char *path, const struct manifest *m, unsigned *damage, struct error *why) {
     struct dataset *d = NULL;
@@ -249,7 +249,7 @@ check_tokens(const char *path, const struct manifest *m, unsigned *damage, struc
     return s;
 }
 
-/* Every row of every column, and whose columns they are. */
+/* Checks every row of every column, and that columns belong to this dataset. */
 static enum status
 check_columns(const char *path, const struct manifest *m, unsigned *damage, struct error *why) {
     struct column_names names;
@@ -266,7 +266,7 @@ check_columns(const char *path, const struct manifest *m, unsigned *damage, stru
     return s == STATUS_NOTFOUND ? STATUS_OK : s; /* of an older program */
 }
 
-/* Counts and mentions shards in the directory that the manifest does not list; they do no harm. */
+/* Counts and lists shards in the directory that are not in the manifest; they are harmless. */
 static enum status find_unlisted(const struct verify_options *o,
                                  const char *path,
                                  const struct manifest *m,
@@ -324,7 +324,7 @@ verify_dataset(const struct verify_options *o, const char *path, struct error *e
                               .bytes = m.bytes,
                               .files_are = "shard"};
     s = verify_shards(o, path, &m, &r, err);
-    const bool whole = r.faults == 0; /* the checks below need shards as the manifest names them */
+    const bool whole = r.faults == 0; /* the checks below require the manifest's shards */
     for (size_t i = 0; s == STATUS_OK && whole && i < CLI_COUNT(checks); i++) {
         struct error why = {0};
         unsigned damage = 0;
@@ -420,7 +420,7 @@ static enum status verify_tar(const struct verify_options *o, const char *path, 
 
 /* ---- SHA-256 --------------------------------------------------------------------------------- */
 
-/* The next line of a seal, whose name is after 64 digits and two spaces; NULL: none. */
+/* The next line of a seal, with the name after 64 digits and two spaces; NULL: none. */
 static char *next_line(char **text) {
     char *line = *text;
     char *end = strchr(line, '\n');
@@ -431,7 +431,7 @@ static char *next_line(char **text) {
     return strlen(line) > SHA256_HEX_BYTES + 1 ? line : NULL;
 }
 
-/* Prints a fault for each file that is in one of the lists alone, or differs. */
+/* Prints a fault for each file that is only in one of the lists, or differs. */
 static enum status compare_seals(const struct verify_options *o,
                                  const char *path,
                                  char *want,
@@ -508,7 +508,7 @@ static enum status verify(const struct verify_options *o, const char *path, stru
                                  : verify_tar(o, path, err);
 }
 
-/* Checks every argument, also after one with faults. */
+/* Checks every argument, even after one with faults. */
 static enum status run(const void *options, const struct cli_arguments *a, struct error *err) {
     const struct verify_options *o = options;
     enum status worst = STATUS_OK;

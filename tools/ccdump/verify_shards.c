@@ -1,13 +1,13 @@
 /*
  * Many shards at once, with their faults in order. Workers take shards in order; each shard has a
- * slot that keeps its faults as lines until all shards before it are done.
+ * slot that keeps its faults as lines until all earlier shards are done.
  *
  *     next ->  slot 5   being checked, faults kept
  *              slot 4   done, 2 faults kept
  *     head ->  slot 3   being checked, faults printed at once
  *
- * A worker whose slot is full waits until its shard is the head. The head never waits, so memory is
- * bounded however many faults there are. The main thread shows progress and watches for Ctrl-C.
+ * A worker with a full slot waits until its shard is the head. The head never waits, so memory is
+ * bounded for any number of faults. The main thread shows progress and watches for Ctrl-C.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ struct pool {
     const char *path;
     const struct shard_summary *expected;
     size_t shard_count;
-    const struct manifest *manifest; /* NULL: a shard by itself */
+    const struct manifest *manifest; /* NULL: a single shard */
 
     pthread_mutex_t lock;
     pthread_cond_t changed; /* a slot was printed, a worker has ended, or stop was set */
@@ -71,8 +71,8 @@ static void fail(struct pool *p, enum status s, const struct error *why) {
     pthread_cond_broadcast(&p->changed);
 }
 
-/* Requires the lock. Prints the faults of the head, and of the shards after it as far as the ones
- * before them are done. */
+/* Requires the lock. Prints the faults of the head, and of later shards as far as all earlier ones
+ * are done. */
 static void print_ready(struct pool *p) {
     while (p->head < p->shard_count) {
         struct slot *slot = &p->slots[p->head];
@@ -95,7 +95,7 @@ static void print_ready(struct pool *p) {
 
 /* ---- one sample ------------------------------------------------------------------------------ */
 
-/* The image against its record in the index. */
+/* Compares the image with its record in the index. */
 static enum status check_image(const struct sample_view *view, struct error *err) {
     const struct shard_record *r = &view->record;
     struct image_info info;
@@ -199,8 +199,8 @@ static enum status verify_one(struct worker *w, struct error *err) {
     return shard_verify(file_system_of(w->path), w->path, &how, err);
 }
 
-/* A damaged shard does not fit the manifest either; a whole one that does not fit it shows that the
- * manifest is damaged. */
+/* A damaged shard does not match the manifest either; an intact one that does not match shows that
+ * the manifest is damaged. */
 static unsigned damage_of(const struct pool *p, unsigned parts) {
     if (parts == 0) {
         return 0;
@@ -225,7 +225,7 @@ static void verify_next(struct worker *w) {
     w->faults = 0;
     w->parts = 0;
     enum status s = verify_one(w, &why);
-    /* Faults inside the shard are reported already; a file that cannot be read is one itself. */
+    /* Faults inside the shard are already reported; an unreadable file is a fault itself. */
     if (damage_is(s) && w->faults == 0) {
         on_fault(w, SHARD_PART_SHARD, SHARD_NO_SAMPLE, 0, why.text);
     }
@@ -254,7 +254,7 @@ static void *run(void *cookie) {
 
 /* ---- the main thread ------------------------------------------------------------------------- */
 
-/* Until all workers have ended. */
+/* Runs until all workers have finished. */
 static void watch(struct pool *p, uint64_t total_bytes) {
     struct error why = {0};
     pthread_mutex_lock(&p->lock);
@@ -281,7 +281,7 @@ static size_t thread_count(const struct verify_options *o, size_t shard_count) {
     return n < MAX_THREADS ? (size_t)n : MAX_THREADS;
 }
 
-/* Starts as many workers as it can; one is enough. Returns how many, with an error if none. */
+/* Starts as many workers as possible; one suffices. Returns how many, with an error if none. */
 static size_t start(struct pool *p, struct worker *workers, size_t count, struct error *err) {
     size_t started = 0;
     enum status s = STATUS_OK;

@@ -1,7 +1,6 @@
 /*
- * ccdump why: one sample in a run. Its steps are computed by the inverse of the order, what the
- * loss keeps of it is read from the checkpoint, and its neighbours are found by zeta and by the
- * model.
+ * ccdump why: one sample in a run. Its steps are computed by the inverse of the order, its state is
+ * read from the checkpoint, and its neighbours are found by zeta and by the model.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -62,7 +61,7 @@ static const struct cli_program program = {
 
 /* ---- neighbours ------------------------------------------------------------------------------ */
 
-/* Keeps the `capacity` closest, the closest first; of equals the earlier stays before. */
+/* Keeps the `capacity` closest, closest first; of equals the earlier one is first. */
 static void list_add(struct why_list *l, struct why_near x) {
     size_t at = l->count;
     while (at > 0 && l->items[at - 1].closeness < x.closeness) {
@@ -150,7 +149,7 @@ static enum status find_by_embedding(struct why *w, const struct options *o, str
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
-/* The samples whose zeta is nearest to that of this one. */
+/* The samples with the nearest zeta. */
 static enum status find_by_zeta(struct why *w,
                                 const struct state_column *column,
                                 const struct state_ids *ids,
@@ -219,7 +218,7 @@ static int by_step(const void *a, const void *b) {
     return (x->global_step > y->global_step) - (x->global_step < y->global_step);
 }
 
-/* The steps of a part up to the last of the checkpoint, and in the data as it is some after it. */
+/* A part's steps up to the checkpoint, and in the current data some after it. */
 static enum status find_visits(struct why *w,
                                const struct run_part *part,
                                struct sampler_place place,
@@ -248,7 +247,7 @@ static enum status find_visits(struct why *w,
     return STATUS_OK;
 }
 
-/* The steps of all parts of the run whose order is known; the others are named. */
+/* The steps of all parts of the run with known order; the others are listed. */
 static enum status
 find_in_parts(struct why *w, const struct run_order *r, uint32_t source, struct error *err) {
     for (size_t i = 0; i < r->part_count; i++) {
@@ -336,7 +335,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     TRY(page_check(o->html, o->force, err));
     TRY(output_check_file(o->image, o->force, err));
     struct remote_choice remote = o->remote;
-    struct cli_list data = o->data; /* the run may name further ones */
+    struct cli_list data = o->data; /* the run may have further ones */
     remote.only = &data;
     if (data.count < CLI_MAX_LIST) {
         data.items[data.count++] = a->items[1];

@@ -1,5 +1,5 @@
 /*
- * What ccdump why found, as JSON, as the same in readable text, and as a page.
+ * The result of ccdump why, as JSON, readable text or a page.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "tools/ccdump/why_internal.h"
 #include "tools/inspect/page/page_data.h"
 
-/* The lists in the order in which they are shown. */
+/* The lists in display order. */
 enum { LISTS = 3 };
 struct shown_list {
     const char *key, *value;
@@ -22,7 +22,7 @@ static void lists_of(struct shown_list out[LISTS], const struct why *w) {
     out[2] = (struct shown_list){"nearest_texts", "cosine", &w->texts};
 }
 
-/* The neighbour's caption; of an image its first, "" without one. Borrowed until the next. */
+/* The neighbour's caption; an image's first caption, or "". Borrowed until the next call. */
 static enum status read_caption(const struct why *w,
                                 const struct why_near *x,
                                 struct sample_facts *f,

@@ -1,5 +1,6 @@
 /*
- * ccpack attach and detach: the Python package does the work, whose libraries read the tables.
+ * ccpack attach and detach: the Python package does the work, because its libraries read the
+ * tables.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,8 +11,8 @@
 #include "formats/base/module_file.h"
 #include "tools/ccpack/ccpack_internal.h"
 
-/* Runs ccstream.attach of the build or installation that this program belongs to, with the words of
- * the command line. Nothing is imported from the current folder, which may be a stranger's. */
+/* Runs ccstream.attach of this program's build or installation with the words of the command line.
+ * Nothing is imported from the current folder, which is untrusted. */
 static enum status become_python(char *command, int argc, char **argv, struct error *err) {
     static char code[] =
         "import sys\nsys.dont_write_bytecode = True\n"

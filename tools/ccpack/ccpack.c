@@ -1,5 +1,5 @@
 /*
- * ccpack: makes datasets of image-text sources, joins them, and adds tokenizers.
+ * ccpack: makes datasets from image-text sources, joins them, and adds tokenizers.
  */
 #include "tools/ccpack/ccpack_internal.h"
 

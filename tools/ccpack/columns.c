@@ -1,5 +1,5 @@
 /*
- * A column is read whole when an expression names it.
+ * A column is read completely when an expression uses it.
  */
 #include "tools/ccpack/columns.h"
 
@@ -21,9 +21,9 @@ struct columns {
     struct state_ids ids;          /* of the dataset in it */
     struct state_column items[MAX_COLUMNS];
     int32_t count;
-    const char *directory; /* of the dataset, whose attached columns are col.NAME */
+    const char *directory; /* the dataset's, with attached columns col.NAME */
     const struct manifest *dataset;
-    struct column *attached[MAX_COLUMNS]; /* by item; NULL: it is none */
+    struct column *attached[MAX_COLUMNS]; /* by item; NULL: not attached */
     char names[MAX_COLUMNS][COLUMN_MAX_NAME_BYTES + 8];
 };
 
@@ -57,7 +57,7 @@ fail:
     RETURN_CREATED(s, out, c, columns_close);
 }
 
-/* Reads all of it, so that damage is found now. */
+/* Reads the whole column, so that damage is found now. */
 static enum status find_attached(struct columns *c, const char *name, struct error *err) {
     struct column **x = &c->attached[c->count];
     char *copy = c->names[c->count];

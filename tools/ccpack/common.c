@@ -1,5 +1,5 @@
 /*
- * What the commands of ccpack share.
+ * Shared by the commands of ccpack.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void print_rejects(const struct pack_summary *s, const char *directory) {
     }
 }
 
-/* A line for each reason. */
+/* One line per reason. */
 static void print_ignored(const struct source_ignored *ignored) {
     static const char *const why[IGNORED_KINDS] = {
         [IGNORED_HIDDEN] = "hidden: a name that begins with a dot",

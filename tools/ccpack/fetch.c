@@ -1,5 +1,5 @@
 /*
- * ccpack fetch: a list of URLs with captions becomes a dataset.
+ * ccpack fetch: makes a dataset from a list of URLs with captions.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -16,7 +16,7 @@
 
 struct fetch_cli {
     struct ccpack_options base; /* first: shared rows fill it */
-    struct fetch_options fetch; /* likewise what options fill */
+    struct fetch_options fetch; /* also filled by options */
     const char *contact;
     int verify;
 };
@@ -142,7 +142,7 @@ static const struct cli_program fetch_program = {
 
 enum { PROGRESS_NS = 100000000 };
 
-/* What the callbacks of the run share. */
+/* Shared by the callbacks of a run. */
 struct fetch_run {
     struct ccpack_run base;
     struct fetch *fetch;
@@ -192,7 +192,7 @@ static void show_progress(void *cookie, const struct pack_progress *p) {
 
 enum { SHOWN_HOSTS = 5, SHOWN_ADVICE = 3 };
 
-/* What may help after failures of a kind. */
+/* The remedy for failures of a kind. */
 static const char *advice(const char *reason) {
     static const struct {
         const char *reason, *text;
@@ -312,8 +312,8 @@ static enum status to_options(struct pack_options *out,
     return STATUS_OK;
 }
 
-/* The directory must exist, so that it is locked before the ledger is opened. *nothing: no row is
- * to be tried again, or is new. */
+/* The directory must exist, so that it is locked before the ledger is opened. *nothing: there is no
+ * row to retry, and no new one. */
 static enum status run(struct fetch_run *r,
                        const struct pack_options *opt,
                        struct pack_summary *summary,
@@ -329,8 +329,8 @@ static enum status run(struct fetch_run *r,
     return s == STATUS_OK || *nothing ? fetch_finish(r->fetch, err) : s;
 }
 
-/* Finds where the rows of an append begin. A list is known by its name when its failures are tried
- * again. */
+/* Finds where the rows of an append begin. A list is identified by its name when its failures are
+ * retried. */
 static enum status check_append(struct fetch_options *fetch, struct error *err) {
     struct manifest m = {0};
     const char *slash = strrchr(fetch->list, '/');

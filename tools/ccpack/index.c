@@ -1,5 +1,5 @@
 /*
- * ccpack index: makes a dataset of tars in place.
+ * ccpack index: makes a dataset from tars in place.
  */
 #include <stdio.h>
 

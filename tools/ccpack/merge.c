@@ -1,5 +1,5 @@
 /*
- * ccpack merge: joins the parts of a run into one dataset, or lists what is wrong with them.
+ * ccpack merge: joins the parts of a run into one dataset, or lists their faults.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ static const struct cli_program merge_program = {
     .arguments = {1, CLI_MAX_ARGUMENTS},
 };
 
-/* The numbers of the parts with each fault, and how many there should be. */
+/* The numbers of the parts with each fault, and the expected count. */
 struct merge_run {
     struct ccpack_run run;
     struct byte_buffer ranges[PACK_MERGE_FOREIGN + 1]; /* of pairs: first, last */
@@ -71,7 +71,7 @@ static void take_problem(void *cookie, const struct pack_merge_problem *p) {
     const char *text = p->text;
     if (p->fault == PACK_MERGE_NO_PART && access(p->directory, F_OK) == 0 &&
         path_check_dataset(p->directory, &why) != STATUS_OK) {
-        text = why.text; /* it knows what else the directory may be */
+        text = why.text; /* it checks what else the directory may be */
     }
     r->count = p->count;
     if (p->fault != PACK_MERGE_MISSING) {
@@ -85,7 +85,7 @@ static void take_problem(void *cookie, const struct pack_merge_problem *p) {
     }
 }
 
-/* "3,7-9", as --array takes it. */
+/* "3,7-9", in the format of --array. */
 static void print_ranges(const struct byte_buffer *ranges, const char **comma) {
     const uint32_t *range = (const uint32_t *)(const void *)ranges->data;
     for (size_t i = 0; i < ranges->size_bytes / sizeof(*range); i += 2) {
@@ -97,7 +97,7 @@ static void print_ranges(const struct byte_buffer *ranges, const char **comma) {
     }
 }
 
-/* Which parts have to be packed, and how. */
+/* Prints which parts must be packed, and how. */
 static void print_remedy(const struct merge_run *r) {
     const struct byte_buffer *missing = &r->ranges[PACK_MERGE_MISSING];
     const struct byte_buffer *unfinished = &r->ranges[PACK_MERGE_UNFINISHED];

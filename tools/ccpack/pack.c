@@ -1,5 +1,5 @@
 /*
- * ccpack's main command: makes a dataset of sources. Its options, and its last message after a
+ * ccpack's main command: makes a dataset from sources. Its options, and its last message after a
  * failure.
  */
 #include <inttypes.h>
@@ -172,7 +172,7 @@ static const char *get_variable(void *cookie, const char *name) {
     return getenv(name);
 }
 
-/* Finds the part and, in `directory`, where an automatic one goes. */
+/* Finds the part and, for an automatic one, its directory in `directory`. */
 static enum status find_part(struct pack_options *out,
                              char directory[PATH_MAX_BYTES],
                              const struct pack_cli *o,
@@ -192,7 +192,7 @@ static enum status find_part(struct pack_options *out,
     return STATUS_OK;
 }
 
-/* `directory` keeps the path of an automatic part. */
+/* `directory` holds the path of an automatic part. */
 static enum status to_options(struct pack_options *out,
                               char directory[PATH_MAX_BYTES],
                               const struct pack_cli *o,
@@ -207,8 +207,8 @@ static enum status to_options(struct pack_options *out,
     return output_check_folder(out->directory, OUTPUT_DATASET, err);
 }
 
-/* With --ids key: training keeps state for every id up to the largest, whether a sample has it or
- * not. 16 bytes is what SogCLR keeps, and 32 what NuCLR does. */
+/* With --ids key: training keeps state for every id up to the largest, even ids without a sample:
+ * 16 bytes with SogCLR, 32 with NuCLR. */
 static void warn_of_sparse_ids(const struct pack_summary *s) {
     enum { SPARSE = 10, FEW = 1000000, LEAST_BYTES = 16, USUAL_BYTES = 32 };
     if (s->id_space < FEW || s->id_space / SPARSE < s->ids) {

@@ -5,10 +5,10 @@
  *     ranks of a task  OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK, SLURM_PROCID    then, in this
  * order
  *
- * The variables of one launcher may be visible to the programs of another. Those of the ranks agree
- * where they are set by the same launcher; mpirun inside a Slurm job shows its own and, in
- * SLURM_PROCID, the number of its daemon. Both ways with more than one process are refused, because
- * the ranks of a task would pack the same part.
+ * The variables of one launcher may be visible to the programs of another. Rank variables set by
+ * the same launcher agree; mpirun in a Slurm job sets its own, and SLURM_PROCID is the number of
+ * its daemon. Both ways with more than one process are rejected, because the ranks of a task would
+ * pack the same part.
  */
 #include "tools/ccpack/part.h"
 
@@ -26,7 +26,7 @@
 struct place {
     const char *variable; /* NULL: none is set */
     uint64_t index;       /* from 0 */
-    uint64_t count;       /* 0: not known */
+    uint64_t count;       /* 0: unknown */
 };
 
 struct search {
@@ -41,7 +41,7 @@ static const char *value_of(const struct search *s, const char *name) {
     return text && text[0] != '\0' ? text : NULL;
 }
 
-/* Leaves `out` as it is where the variable is not set. Returns OK or USAGE. */
+/* Leaves `out` unchanged if the variable is not set. Returns OK or USAGE. */
 static enum status read_number(uint64_t *out, const struct search *s, const char *name) {
     const char *text = value_of(s, name);
     FAIL_IF(text && (!cli_parse_u64(text, CLI_UNIT_NONE, out) || *out > INT32_MAX), s->err,
@@ -52,7 +52,7 @@ static enum status read_number(uint64_t *out, const struct search *s, const char
 
 /* ---- tasks of a job -------------------------------------------------------------------------- */
 
-/* With auto/N the ids of an array are the numbers of the parts, so that it may hold some of them.
+/* With auto/N the ids of an array are part numbers, so that it may have only some of them.
  */
 static enum status find_array(struct place *out, const struct search *s) {
     static const char *const names[] = {"SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX",
@@ -104,13 +104,13 @@ static enum status find_task(struct place *out, const struct search *s) {
 
 /* ---- ranks of a task ------------------------------------------------------------------------- */
 
-/* srun names the namespace of its own ranks so; only then is its step what has the ranks. */
+/* srun's name of its ranks' namespace; only then are they the ranks of its step. */
 static bool is_pmix_of_slurm(const struct search *s) {
     const char *space = value_of(s, "PMIX_NAMESPACE");
     return space && strncmp(space, "slurm.pmix.", 11) == 0;
 }
 
-/* A batch script has SLURM_PROCID, too, but no step, and is alone. */
+/* A batch script also has SLURM_PROCID, but no step, and is one process. */
 static enum status find_rank(struct place *out, const struct search *s) {
     const char *const ranks[][2] = {
         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},

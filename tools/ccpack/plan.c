@@ -1,6 +1,6 @@
 /*
- * ccpack plan: what packing tars at a server would give. The beginnings of a few of them are packed
- * as ccpack -o packs them, into a temporary folder, and scaled up to the bytes of all.
+ * ccpack plan: estimates the result of packing remote tars. The beginnings of a few of them are
+ * packed as by ccpack -o, into a temporary folder, and scaled up to the bytes of all.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,14 +46,14 @@ static const struct cli_program plan_program = {
     .arguments = {1, CLI_MAX_ARGUMENTS},
 };
 
-/* What the probes gave together. */
+/* The totals of the probes. */
 struct plan {
     uint64_t rows, samples, texts, rejected, source_bytes, shard_bytes;
-    uint64_t probe_rows; /* of the one that runs */
+    uint64_t probe_rows; /* of the current one */
     uint64_t tar_bytes;  /* of so many tars */
     size_t sized;
     double cpu_s, bytes_per_s;
-    struct cli_progress progress; /* over the tars that are looked at */
+    struct cli_progress progress; /* over the probed tars */
     char image[80];
     bool metadata;
 };
@@ -66,7 +66,7 @@ static void count_rows(void *plan, const struct pack_progress *p) {
     ((struct plan *)plan)->probe_rows = p->rows;
 }
 
-/* What the first sample of a probe is. */
+/* Describes the first sample of a probe. */
 static enum status look(struct plan *p, const char *directory, struct error *err) {
     struct input *in = NULL;
     struct sample_facts f;
@@ -152,7 +152,7 @@ static enum status print_plan(const struct plan *p,
     json_u64(&w, "looked_at_rows", p->rows);
     json_u64(&w, "looked_at_rejected", p->rejected);
     if (p->samples > 0) {
-        const double all = bytes / (double)p->source_bytes; /* times what was looked at */
+        const double all = bytes / (double)p->source_bytes; /* times the probed part */
         const double samples = all * (double)p->samples;
         const double transfer_s = p->bytes_per_s > 0 ? bytes / p->bytes_per_s : 0;
         const double compute_s = all * p->cpu_s / opt->jobs;

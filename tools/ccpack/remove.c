@@ -1,6 +1,5 @@
 /*
- * ccpack remove: takes samples out of a dataset by id or key. ccpack compact: takes their bytes out
- * of its shards.
+ * ccpack remove: removes samples from a dataset by id or key. ccpack compact: reclaims their space.
  */
 #include "pack/remove/remove.h"
 #include "formats/base/sort.h"
@@ -79,7 +78,7 @@ static const struct cli_program compact_program = {
 
 /* ---- the ids --------------------------------------------------------------------------------- */
 
-/* The ids of all samples with one of the keys. *found: how many different keys they have. */
+/* The ids of all samples with one of the keys. *found: number of distinct keys found. */
 static enum status find_keys(struct byte_buffer *ids,
                              size_t *found,
                              const struct id_list *l,

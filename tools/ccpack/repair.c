@@ -1,12 +1,12 @@
 /*
- * ccpack repair: rebuilds what the shards of a dataset prove.
+ * ccpack repair: rebuilds what can be derived from a dataset's shards.
  *
  *     shard, whole --index--> sidecar             the same bytes
  *     all indexes --> dataset.json, if a fingerprint proves that no shard is missing
  *     captions, tokenizer --> tokens.cct          the same bytes
  *     columns --> columns/names.txt               the same bytes
  *
- * Nothing is written before all shards were read. Files are replaced atomically: sidecars first,
+ * Nothing is written before all shards are read. Files are replaced atomically: sidecars first,
  * then the manifest, then the token cache.
  */
 #include <inttypes.h>
@@ -67,11 +67,11 @@ struct repair {
     const struct options *o;
     const struct file_system *fs;
     const char *directory;
-    struct manifest old; /* what could be read of it */
+    struct manifest old; /* its readable part */
     struct manifest_salvaged read;
     bool whole;               /* `old` is consistent */
     bool entries_right;       /* `old` lists every shard as it is */
-    struct byte_buffer names; /* of the shards, each with a NUL, in the order of the manifest */
+    struct byte_buffer names; /* of the shards, NUL-terminated, in the order of the manifest */
     struct manifest now;
     struct manifest_removed present; /* counts of removed samples that are in shards */
     uint64_t *sidecars;              /* (now.shard_count) bits: the sidecar is wrong */
@@ -114,7 +114,7 @@ say_refused(struct repair *r, const char *file, const char *why, struct error *e
 
 /* ---- which files ----------------------------------------------------------------------------- */
 
-/* Of a directory without a list: the names of its shards, sorted. */
+/* Without a list: the names of the directory's shards, sorted. */
 static enum status list_shards(struct repair *r, struct error *err) {
     struct byte_buffer all = {0};
     const char **sorted = NULL;
@@ -202,7 +202,7 @@ static bool same_shard(const struct shard_summary *a, const struct shard_summary
            a->first_id == b->first_id && a->last_id == b->last_id;
 }
 
-/* A shard that the manifest does not describe must prove itself. */
+/* A shard that the manifest does not describe must pass the check of every byte. */
 static enum status prove_shard(const char *path, struct error *err) {
     struct shard_check c = {.first = {0}};
     struct shard_verify how = {.fault = on_fault, .progress = on_progress, .cookie = &c};
@@ -332,7 +332,7 @@ static void keep_old(struct repair *r) {
     memset(&from->removed, 0, sizeof(from->removed));
 }
 
-/* The tokenizer that lies in the directory, where the manifest that recorded it is lost. */
+/* The tokenizer in the directory, if the manifest that recorded it is lost. */
 static enum status find_tokenizer(struct repair *r, struct error *err) {
     struct tokenizer *t = NULL;
     if (r->now.tokenizer.file ||
@@ -378,7 +378,7 @@ is_proved(bool *out, const struct repair *r, uint64_t fingerprint, struct error 
     return STATUS_OK;
 }
 
-/* Makes the new manifest. *problem: what is wrong with the old one, "" if nothing is. */
+/* Makes the new manifest. *problem: the fault of the old one; "": none. */
 static enum status
 make_manifest(struct repair *r, const struct error *why, char problem[480], struct error *err) {
     uint64_t fingerprint = 0;
@@ -390,7 +390,7 @@ make_manifest(struct repair *r, const struct error *why, char problem[480], stru
     TRY(dataset_fingerprint_of(&fingerprint, &r->now, r->directory, r->fs, err));
     problem[0] = '\0';
     if (!r->whole) {
-        const char *text = strstr(why->text, MANIFEST_NAME ": "); /* the line names the file */
+        const char *text = strstr(why->text, MANIFEST_NAME ": "); /* the line has the file's name */
         snprintf(problem, 480, "%s",
                  why->status == STATUS_NOTFOUND ? "it is missing"
                  : text                         ? text + strlen(MANIFEST_NAME ": ")
@@ -403,7 +403,7 @@ make_manifest(struct repair *r, const struct error *why, char problem[480], stru
         return STATUS_OK;
     }
     if (r->now.generation_count > 0) {
-        r->now.generation_count--; /* the last one is made again */
+        r->now.generation_count--; /* the last one is rebuilt */
     }
     TRY(is_proved(&proved, r, fingerprint, err));
     if (!proved) {
@@ -448,7 +448,7 @@ static enum status write_sidecars(struct repair *r, struct error *err) {
     return STATUS_OK;
 }
 
-/* Columns name a generation, which may be lost: they are of this dataset. */
+/* Columns record a generation, which may be lost: they belong to this dataset. */
 static enum status mark_columns(struct repair *r, struct error *err) {
     const struct column_copy how = {.from_fs = r->fs,
                                     .fs = r->fs,
@@ -475,8 +475,8 @@ static enum status write_manifest(struct repair *r, const char *problem, struct 
     return STATUS_OK;
 }
 
-/* The cache was made with or without cleaning of captions; where that cannot be read any more,
- * with, which is the default of ccpack. */
+/* The cache was made with or without cleaning of captions; if that is unreadable, with cleaning,
+ * ccpack's default. */
 static enum status write_cache(struct repair *r,
                                const struct token_cache *old,
                                const char *problem,
@@ -569,7 +569,7 @@ static enum status repair_all(struct repair *r, struct error *err) {
     TRY(write_sidecars(r, err));
     if (problem[0] != '\0') {
         TRY(write_manifest(r, problem, err));
-    } else { /* of the old one, which stays */
+    } else { /* of the old one, which is kept */
         r->now.samples = r->old.samples;
         r->now.texts = r->old.texts;
         r->now.fingerprint = r->old.fingerprint;

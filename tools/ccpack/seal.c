@@ -1,5 +1,5 @@
 /*
- * ccpack seal: the SHA-256 of every file of a dataset, to be published beside it.
+ * ccpack seal: the SHA-256 of every file of a dataset, to be published with it.
  */
 #include "tools/inspect/seal.h"
 #include "formats/base/file_io.h"

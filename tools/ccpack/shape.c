@@ -1,6 +1,6 @@
 /*
- * The options that every command which packs images has: which of them, how they are stored, how
- * the run shows itself; and what all options are to the library.
+ * The options of every command that packs images: selection, storage, output of the run; and the
+ * conversion of all options to the library's.
  */
 #include <inttypes.h>
 #include <sched.h>
@@ -57,7 +57,7 @@ static const struct cli_option rows[] = {
 
 const struct cli_rows ccpack_shape_rows[] = {CLI_ROWS(rows), {NULL, 0}};
 
-/* A total that is not known is estimated from the share of the sources' bytes. */
+/* An unknown total is estimated from the fraction of the sources' bytes. */
 static void show_progress(void *run, const struct pack_progress *p) {
     char extra[64] = "";
     uint64_t total = p->done > 0 ? (uint64_t)((double)p->samples / p->done) : 0;
@@ -73,7 +73,7 @@ static void show_progress(void *run, const struct pack_progress *p) {
 
 enum { TAKEN_BYTES = 400 };
 
-/* Takes a setting in force that the command line does not name; `taken` tells of it. */
+/* Uses a recorded setting that is not on the command line; appends it to `taken`. */
 static enum status take_setting(const struct cli_program *p,
                                 struct ccpack_options *o,
                                 const struct cli_arguments *a,
@@ -92,7 +92,7 @@ static enum status take_setting(const struct cli_program *p,
         snprintf(taken + at, TAKEN_BYTES - at, " --%s%s%.80s", name, flag ? "" : " ",
                  flag ? "" : value);
     }
-    return s == STATUS_NOTFOUND ? STATUS_OK : s; /* the program may not have it */
+    return s == STATUS_NOTFOUND ? STATUS_OK : s; /* the program may lack it */
 }
 
 enum status ccpack_take_settings(const struct cli_program *p,
@@ -104,7 +104,7 @@ enum status ccpack_take_settings(const struct cli_program *p,
     const size_t count = o->pack.new_settings ? PACK_FIXED_SETTINGS : SIZE_MAX;
     char taken[TAKEN_BYTES] = "";
     if (manifest_read(&m, file_posix(), o->pack.directory, NULL) != STATUS_OK) {
-        return STATUS_OK; /* pack_run says why */
+        return STATUS_OK; /* pack_run reports the reason */
     }
     for (size_t i = 0; i < count && pack_append_settings[i]; i++) {
         const char *name = pack_append_settings[i];
@@ -117,7 +117,7 @@ enum status ccpack_take_settings(const struct cli_program *p,
         const bool all_lists = value == pack_manifest_option(&m, name);
         TRY(take_setting(p, o, a, name, all_lists ? value : NULL, taken, err));
     }
-    if (!cli_given(p, a, "container")) { /* one that is not packed is refused later */
+    if (!cli_given(p, a, "container")) { /* one that is not packed is rejected later */
         (void)cli_set(p, o, "container", shard_container_name(m.container), NULL);
     }
     if (taken[0] != '\0' && !o->quiet) {
@@ -126,7 +126,7 @@ enum status ccpack_take_settings(const struct cli_program *p,
     return STATUS_OK;
 }
 
-/* The values of --caption-column as one list, in memory that stays. Returns OK or USAGE. */
+/* The values of --caption-column as one list, in static memory. Returns OK or USAGE. */
 static enum status
 join_captions(struct pack_options *out, const struct cli_list *l, struct error *err) {
     static char names[SOURCE_MAX_NAMES_BYTES + 1];
@@ -148,7 +148,7 @@ enum status ccpack_expand(struct cli_arguments *out,
                           struct error *err) {
     char path[PATH_MAX_BYTES] = "";
     TRY(remote_choice_use(&o->remote, err));
-    for (size_t i = 0; i < a->count; i++) { /* before a server is asked */
+    for (size_t i = 0; i < a->count; i++) { /* before any request */
         TRY(listing_is_pattern(a->items[i]) ? STATUS_OK : path_check_source(a->items[i], err));
     }
     if (o->pack.resume && o->pack.directory) {

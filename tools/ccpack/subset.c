@@ -1,5 +1,5 @@
 /*
- * ccpack subset: some samples of a dataset as a dataset of their own, chosen by id or by condition.
+ * ccpack subset: a new dataset with some samples of another, selected by id or condition.
  */
 #include "pack/subset/subset.h"
 
@@ -20,7 +20,7 @@
 #include "tools/inspect/samples.h"
 
 struct subset_cli {
-    struct pack_subset_options subset; /* what options fill in it */
+    struct pack_subset_options subset; /* as filled by options */
     const char *ids;
     const char *where;
     const char *state;
@@ -115,10 +115,10 @@ struct choice {
     const struct subset_cli *o;
     struct input *in;
     struct columns *columns;
-    struct where *where;     /* NULL: every sample fits */
+    struct where *where;     /* NULL: every sample matches */
     struct where *order;     /* --by; NULL without --top */
     struct byte_buffer list; /* ids of --ids, ascending */
-    struct byte_buffer ids;  /* what was chosen, ascending */
+    struct byte_buffer ids;  /* selected ids, ascending */
     struct byte_buffer top;  /* of --top: struct top_item */
     uint64_t image_bytes;    /* of them */
     uint64_t without;        /* of --top: samples without a value */
@@ -130,7 +130,7 @@ struct top_item {
     uint64_t id, image_bytes;
 };
 
-/* Every id of the list must be one of the dataset's. */
+/* Every id of the list must be in the dataset. */
 static enum status check_list(const struct choice *c, const char *directory, struct error *err) {
     const uint64_t *ids = (const uint64_t *)(const void *)c->list.data;
     for (size_t i = 0; i < c->list.size_bytes / sizeof(*ids); i++) {
@@ -200,7 +200,7 @@ static enum status take_fitting(struct choice *c, const struct sample_facts *f, 
     return STATUS_OK;
 }
 
-/* How many of `count` samples "N" or "P%" are; false: it is neither. */
+/* How many of `count` samples "N" or "P%" means; false: neither. */
 static bool parse_top(uint64_t *out, const char *text, uint64_t count) {
     char *end = NULL;
     const double percent = strtod(text, &end);

@@ -1,5 +1,5 @@
 /*
- * ccpack tokenizer: adds a tokenizer to a dataset, learnt from its captions or imported.
+ * ccpack tokenizer: adds a tokenizer to a dataset, trained on its captions or imported.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -74,7 +74,7 @@ static const struct cli_program tokenizer_program = {
 
 /* ---- captions -------------------------------------------------------------------------------- */
 
-/* All captions of a dataset in the order of text ids, as stored or cleaned. */
+/* All captions of a dataset in text id order, as stored or cleaned. */
 struct caption_walk {
     const struct dataset *dataset;
     struct cli_progress *progress;
@@ -82,7 +82,7 @@ struct caption_walk {
     struct caption_reader *reader;
     uint64_t position; /* of the next sample */
     uint32_t caption;  /* the next one of the sample */
-    uint64_t count;    /* captions given */
+    uint64_t count;    /* captions returned */
     struct dataset_sample sample;
     char *cleaned;
     size_t cleaned_bytes;
@@ -129,7 +129,7 @@ clean_caption(struct caption_walk *w, const char **text, size_t *size_bytes, str
     return STATUS_OK;
 }
 
-/* The next caption; the source of a tokenizer. A text is valid until the next call. */
+/* The next caption, for training a tokenizer. A text is valid until the next call. */
 static enum status
 caption_walk_next(void *walk, const char **text, size_t *size_bytes, struct error *err) {
     struct caption_walk *w = walk;
@@ -245,7 +245,7 @@ static enum status learn(struct tokenizer **out,
 struct outcome {
     struct tokenizer *tokenizer;
     bool kept;         /* DIR had this tokenizer */
-    uint64_t captions; /* learnt from */
+    uint64_t captions; /* captions trained on */
     struct ccpack_cache_result cache;
 };
 
@@ -301,15 +301,15 @@ static enum status report(const struct tokenizer_cli *o,
     return cli_end_json(&w, err);
 }
 
-/* Whether DIR has ids of this tokenizer. `why` is NOTFOUND if it has no ids at all. */
+/* Whether DIR has token ids of this tokenizer. `why` is NOTFOUND if it has none at all. */
 static bool has_cache(const struct dataset *d, const struct tokenizer *t, struct error *why) {
     const struct token_cache *c = dataset_token_cache(d, why);
     return c && token_cache_key(c)->tokenizer_hash == tokenizer_hash(t);
 }
 
-/* Without --overwrite and --tokenizer: --cache uses the tokenizer that DIR has, and learning
- * another one is refused, before any work. A tokenizer without the ids that were to be written with
- * it is of an interrupted run: learning gives it again, or what is learnt is refused. */
+/* Without --overwrite and --tokenizer: --cache uses DIR's tokenizer, and training another one is
+ * rejected before any work. A tokenizer without the token ids to be written with it is of an
+ * interrupted run: training must reproduce it, else the new one is rejected. */
 static enum status find_present(struct outcome *r,
                                 const char *directory,
                                 const struct dataset *d,
@@ -333,7 +333,7 @@ static enum status find_present(struct outcome *r,
     return STATUS_OK;
 }
 
-/* The ids of another tokenizer are useless. */
+/* Token ids of another tokenizer are useless. */
 static enum status remove_stale_cache(const char *directory,
                                       const struct dataset *d,
                                       const struct tokenizer *t,
@@ -382,7 +382,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
             "--no-clean are for learning one");
     TRY(path_check_local(directory, err));
     TRY(path_check_dataset(directory, err));
-    /* A packing run may be about to replace what is read here. */
+    /* A packing run may be replacing what is read here. */
     TRY(fs->lock_directory(fs->context, &lock, directory, err));
     TRY_OR_FAIL(s, dataset_open(&d, directory, NULL, err));
     s = make(&r, directory, d, o, learning_asked, err);

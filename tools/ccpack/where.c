@@ -1,5 +1,5 @@
 /*
- * Conditions on the current sample: its values, percentages, comparisons. where_parse.c makes the
+ * Conditions on the current sample: its values, percentiles, comparisons. where_parse.c creates the
  * nodes.
  */
 #include "tools/ccpack/where_internal.h"
@@ -17,7 +17,7 @@
 #include "tools/cli/cli.h"
 #include "tools/cli/cli_text.h"
 
-/* NaN: not known. */
+/* NaN: unknown. */
 static double number_of(const struct sample_facts *f, int32_t fact) {
     const double known = f->width_px > 0 && f->height_px > 0 ? 1.0 : (double)NAN;
     const double width = known * (double)f->width_px;
@@ -54,7 +54,7 @@ void where_destroy(struct where *w) {
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* A member by its name, or below others with dots between their names. */
+/* A field by its name, or nested, with dots between names. */
 static const struct json_value *find_member(const struct json_value *v, const char *name) {
     char head[MAX_WORD_BYTES];
     const struct json_value *found = json_value_get(v, name);
@@ -66,8 +66,8 @@ static const struct json_value *find_member(const struct json_value *v, const ch
     return find_member(json_value_get(v, head), dot + 1);
 }
 
-/* The text of a member of the metadata: a string, or other values as JSON. *out is to be freed;
- * NULL: there is none, or null. */
+/* The text of a metadata field: a string, or other values as JSON. The caller frees *out; NULL:
+ * missing or null. */
 static enum status member_text(char **out, const char *name, struct input *in, struct error *err) {
     struct sample_content content;
     struct json_document *document = NULL;
@@ -88,7 +88,7 @@ static enum status member_text(char **out, const char *name, struct input *in, s
     return STATUS_OK;
 }
 
-/* The XXH64 of what hash() names, as a text. */
+/* The XXH64 of hash()'s operand, as text. */
 static enum status hash_of(double *out,
                            const struct node *n,
                            struct input *in,
@@ -130,7 +130,7 @@ static enum status caption_length(double *out,
     return STATUS_OK;
 }
 
-/* NaN: not known. */
+/* NaN: unknown. */
 static enum status value_of(double *out,
                             const struct where *w,
                             const struct node *n,
@@ -200,7 +200,7 @@ where_rank(struct where *w, struct input *in, const struct sample_facts *f, stru
     return STATUS_OK;
 }
 
-/* N% of n numbers is the one with floor(n N / 100) smaller ones in their order; 100% the last. */
+/* N% of n numbers is the one with floor(n N / 100) before it in sorted order; 100%: the last. */
 void where_rank_end(struct where *w) {
     for (int32_t i = 0; i < w->count; i++) {
         struct node *n = &w->nodes[i];
@@ -268,7 +268,7 @@ fits_caption(bool *out, const struct node *n, struct input *in, uint32_t count, 
     return STATUS_OK;
 }
 
-/* The key in the shard, or the one that the sample had in its source. */
+/* The key in the shard, or in the sample's source. */
 static enum status fits_key(bool *out, const struct node *n, struct input *in, struct error *err) {
     struct sample_content content;
     char original[INPUT_MAX_KEY_BYTES];

@@ -1,5 +1,5 @@
 /*
- * The text of a condition: a recursive descent to nodes.
+ * Parses the text of a condition to nodes by recursive descent.
  */
 #include <ctype.h>
 #include <math.h>
@@ -13,7 +13,7 @@ enum { MAX_DEPTH = 64 };
 
 static const char *const operators[OP_COUNT] = {"<", "<=", ">", ">=", "=", "!=", "~"};
 
-/* The last ones have no name of one word. */
+/* The last ones are not single words. */
 static const char *const numbers[NUMBER_COUNT] = {
     "id",          "width", "height",        "shorter",       "longer", "aspect", "captions",
     "image_bytes", "label", "caption_bytes", "caption_chars", "meta.",  "hash()"};
@@ -46,7 +46,7 @@ static bool is_word_byte(char c) {
     return isalnum((unsigned char)c) || strchr("_.+-*?[]%", c) || (unsigned char)c >= 0x80;
 }
 
-/* Takes a word or a text in quotes. False: there is none, or it is too long. */
+/* Takes a word or a text in quotes. False: none, or too long. */
 static bool take_word(struct parser *p) {
     skip_space(p);
     const char *begin = p->at;
@@ -161,7 +161,7 @@ static bool take_byte(struct parser *p, char c) {
     return there;
 }
 
-/* hash(NAME) % N: takes it from the parenthesis on. */
+/* hash(NAME) % N: parses it from the parenthesis on. */
 static enum status
 parse_hash(struct parser *p, struct node *n, char name[MAX_WORD_BYTES], struct error *err) {
     static const char *const hashed[] = {"id", "key", "image"};
@@ -183,7 +183,7 @@ parse_hash(struct parser *p, struct node *n, char name[MAX_WORD_BYTES], struct e
     return STATUS_OK;
 }
 
-/* A member of the metadata is compared as a number if a number is given. */
+/* A metadata field is compared as a number if a number is given. */
 static enum status parse_meta_comparison(struct parser *p, struct node *n, struct error *err) {
     const char *before = p->at;
     if (n->op != OP_LIKE && take_word(p) && !p->quoted && parse_number(n, p->word)) {
@@ -195,7 +195,7 @@ static enum status parse_meta_comparison(struct parser *p, struct node *n, struc
     return parse_text_comparison(p, n, err);
 }
 
-/* The field's name has been taken; *name: what a node keeps of it. */
+/* The field's name has been parsed; *name: the part stored in a node. */
 static enum status
 parse_field(struct parser *p, struct node *n, char name[MAX_WORD_BYTES], struct error *err) {
     n->fact = find_name(numbers, NUMBER_COUNT, name);

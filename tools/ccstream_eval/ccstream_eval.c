@@ -11,12 +11,12 @@
 #include "tools/cli/cli.h"
 #include "tools/cli/openmp_wait.h"
 
-/* `ccstream-eval suite` and `debias` are Python, over `ccpack index` and `ccstream-eval embed`:
- * becomes the ccstudy that stands beside this program. */
+/* `ccstream-eval suite` and `debias` are Python, using `ccpack index` and `ccstream-eval embed`:
+ * executes the ccstudy next to this program. */
 static int python_command(int argc, char **argv) {
     char path[PATH_MAX_BYTES];
     char **words = calloc((size_t)argc + 2, sizeof *words);
-    char **const environment = child_environment(true); /* sets and models may be at servers */
+    char **const environment = child_environment(true); /* sets and models may be remote */
     if (words != NULL && environment != NULL &&
         module_file_find(path, sizeof path, "ccstudy", "CCSTREAM_CCSTUDY")) {
         words[0] = path;

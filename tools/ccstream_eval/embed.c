@@ -1,5 +1,5 @@
 /*
- * ccstream-eval embed: a dataset's embeddings as .npy files; of several datasets by one process
+ * ccstream-eval embed: a dataset's embeddings as .npy files; or several datasets' by one process
  * that answers requests.
  */
 #include <math.h>
@@ -140,7 +140,7 @@ static uint16_t half_of(float x) {
     return (uint16_t)((x < 0.0f ? 0x8000 : 0) | (unsigned)nearbyint(bits));
 }
 
-/* Of images with captions; of several the first. */
+/* The first caption of each image with captions. */
 static enum status attach(const struct options *o, const struct embeddings *e, struct error *err) {
     const int64_t dim = e->embed_dim;
     struct column_info info = {
@@ -239,7 +239,7 @@ answer(struct eval *e, const struct options *o, const char *line, struct error *
     return s;
 }
 
-/* One after another, to the end of stdin. A request that fails does not end the others. */
+/* One after another, to the end of stdin. After a failed request the others continue. */
 static enum status answer_all(struct eval *e, const struct options *o, struct error *err) {
     char line[REQUEST_MAX_BYTES];
     while (fgets(line, sizeof line, stdin) != NULL) {

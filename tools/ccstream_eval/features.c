@@ -1,7 +1,7 @@
 /*
  * ccstream-eval linear, knn, mean: classifiers on the features of images, or captions, of a
- * labelled training set, evaluated on another set. Each has its own way to use the training set;
- * they share the rest.
+ * labelled training set, evaluated on another set. They differ only in how they use the training
+ * set.
  */
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ struct options {
 
 struct job;
 
-/* What differs between the subcommands. */
+/* The differences between the subcommands. */
 struct method {
     const struct cli_program *program;
     const char *const *answers; /* names of the results */

@@ -62,7 +62,7 @@ static void pairs_fini(struct pairs *p) {
     free(p->ids);
 }
 
-/* Room for `count` pairs. */
+/* Allocates `count` pairs. */
 static enum status grow(struct pairs *p, int64_t count, int64_t dim, struct error *err) {
     const size_t row_bytes = (size_t)dim * sizeof(float);
     float *images = realloc(p->images, (size_t)count * row_bytes);
@@ -76,14 +76,14 @@ static enum status grow(struct pairs *p, int64_t count, int64_t dim, struct erro
                : error_set(err, STATUS_NOMEM, "no memory for %lld pairs", (long long)count);
 }
 
-/* Adds those of one dataset. */
+/* Adds the pairs of one dataset. */
 static enum status
 add_pairs(struct pairs *p, const struct embeddings *e, uint64_t id_offset, struct error *err) {
     const size_t row_bytes = (size_t)e->embed_dim * sizeof(float);
     TRY(grow(p, p->count + e->texts_count, e->embed_dim, err));
     for (int64_t t = 0; t < e->texts_count; t++) {
         if (t > 0 && e->owner[t] == e->owner[t - 1]) {
-            continue; /* captions of an image stand together */
+            continue; /* captions of an image are adjacent */
         }
         memcpy(p->images + p->count * e->embed_dim, e->images + e->owner[t] * e->embed_dim,
                row_bytes);
@@ -93,8 +93,8 @@ add_pairs(struct pairs *p, const struct embeddings *e, uint64_t id_offset, struc
     return STATUS_OK;
 }
 
-/* Where the ids of a dataset begin in the checkpoint's state; *known false: it does not have all of
- * them. */
+/* Where a dataset's ids begin in the checkpoint's state; *known false: not all of them are in it.
+ */
 static enum status find_ids(uint64_t *first,
                             bool *known,
                             const struct checkpoint *c,

@@ -64,7 +64,7 @@ static void print_text(const struct retrieval_result *r) {
 
 /* ---- the page ---- */
 
-/* Up to `count` captions, or images, spread evenly over the dataset, and what they find; adds the
+/* Up to `count` captions, or images, evenly spaced over the dataset, with their results; adds the
  * ids of all of them. */
 static enum status put_examples(struct page_data *d,
                                 struct device *dev,

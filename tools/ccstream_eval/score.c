@@ -1,5 +1,5 @@
 /*
- * ccstream-eval score: how well the captions of every sample fit its image, by sample id.
+ * ccstream-eval score: how well the captions of every sample match its image, by sample id.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static double dot(const float *a, const float *b, int64_t count) {
     return sum;
 }
 
-/* scores (id_space). Texts are in the order of their images, so those of an image are neighbours.
+/* scores (id_space). Texts are in the order of their images, so an image's texts are adjacent.
  */
 static void fill_scores(float *scores, uint64_t id_space, const struct embeddings *e) {
     for (uint64_t i = 0; i < id_space; i++) {
@@ -74,7 +74,7 @@ static int by_score(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Shares of samples, and what fraction of the scored samples has at most this score. */
+/* Percentiles of the scores. */
 static const double shares[] = {0, 0.01, 0.1, 0.5, 0.9, 0.99, 1};
 static const char *const share_keys[] = {"min", "p1", "p10", "median", "p90", "p99", "max"};
 enum { SHARE_COUNT = sizeof(shares) / sizeof(shares[0]) };
@@ -85,7 +85,7 @@ struct summary {
     double at[SHARE_COUNT];
 };
 
-/* Sorts the scores, those that are numbers first. */
+/* Sorts and summarises the scores that are not NaN. */
 static void summarise(struct summary *out, float *scores, uint64_t id_space, uint64_t samples) {
     double sum = 0;
     *out = (struct summary){.samples = samples};

@@ -1,5 +1,6 @@
 /*
- * ccstream-export: a trained model as files of timm, transformers, open_clip or plain safetensors.
+ * ccstream-export: a trained model as files for timm, transformers or open_clip, or plain
+ * safetensors.
  */
 #include <stdio.h>
 
@@ -76,11 +77,11 @@ static enum status (*const writers[])(const struct export_job *job, struct error
     [FORMAT_OPEN_CLIP] = export_open_clip,
     [FORMAT_SAFETENSORS] = export_safetensors};
 
-/* Files that show whose a folder is: one of them is the first of each format. */
+/* Files that identify an exported folder: each format writes one of them first. */
 static const char *const written[] = {"model.safetensors", "open_clip_model.safetensors",
                                       "text/model.safetensors", NULL};
 
-/* The line of Python that loads what was written. */
+/* The line of Python that loads the files. */
 static void print_use(const struct options *o, const char *tower) {
     switch ((enum format)o->format) {
     case FORMAT_TIMM:

@@ -1,6 +1,6 @@
 /*
- * export: files and folders, configurations as JSON, the tokenizer, and what each format consists
- * of. Names of tensors: export_towers.c.
+ * export: files and folders, configurations as JSON, the tokenizer, and the parts of each format.
+ * Tensor names: export_towers.c.
  */
 
 #include <math.h>
@@ -76,7 +76,7 @@ enum status export_pad_id(const struct export_job *job, int32_t *out, struct err
     return STATUS_OK;
 }
 
-/* Whether the tokenizer is CLIP's; false where it cannot be read, which export_tokenizer reports.
+/* Whether the tokenizer is CLIP's; false if it cannot be read, which export_tokenizer reports.
  */
 static bool has_clip_tokenizer(const struct export_job *job) {
     struct tokenizer *t = NULL;
@@ -115,7 +115,7 @@ export_tokenizer(const struct export_job *job, const char *folder, struct error 
     return export_json(job, folder, "tokenizer_config.json", &w, err);
 }
 
-/* What a program that reads the tokenizer has to know. */
+/* Settings for programs that read the tokenizer. */
 static enum status say_tokenizer(const struct export_job *job, struct error *err) {
     struct tokenizer *t;
     TRY(open_tokenizer(&t, job, err));
@@ -155,7 +155,7 @@ static enum status say_tokenizer(const struct export_job *job, struct error *err
 
 /* ---- models of --model, and of other programs ---- */
 
-/* Every tensor under open_clip's names, as the model has it in memory. */
+/* Every tensor with open_clip's names, as in the model's memory. */
 static enum status
 add_open_clip(struct tensor_list *l, const struct export_job *job, struct error *err) {
     struct dual_encoder_options o;
@@ -361,7 +361,7 @@ static enum status add_scale(struct tensor_list *l,
     return STATUS_OK;
 }
 
-/* The bias that siglip learned. */
+/* siglip's learned bias. */
 static enum status
 add_bias(struct tensor_list *l, const struct export_job *job, struct error *err) {
     const double bias = checkpoint_bias(job->checkpoint);
@@ -414,9 +414,8 @@ is_zero(bool *out, const struct export_job *job, const char *name, struct error 
     return s;
 }
 
-/* BertModel's pooler ends in tanh(W h + b), where our tower ends in h. W = 2^-14 I keeps the
- * argument so small that tanh is the identity to the last bit of f32, and the projection multiplies
- * by 2^14. */
+/* BertModel's pooler ends in tanh(W h + b), our tower in h. W = 2^-14 I keeps the argument so small
+ * that tanh is the identity in f32, and the projection multiplies by 2^14. */
 static enum status
 add_pooler(struct tensor_list *l, const struct export_job *job, struct error *err) {
     static const float small = 0x1p-14f;
@@ -521,7 +520,7 @@ static void put_images(struct json_writer *w, const struct model_config *m, cons
     json_close_object(w);
 }
 
-/* A model of open_clip's own towers. */
+/* A model with open_clip's own towers. */
 static enum status
 export_native(const struct export_job *job, const char *name, struct error *err) {
     struct dual_encoder_options o;
@@ -581,7 +580,7 @@ put_open_clip_config(struct json_writer *w, const struct export_job *job, struct
     json_string(w, "hf_pooler_type",
                 m->text_pool == TRANSFORMER_POOL_MEAN ? "mean_pooler"
                                                       : "cls_last_hidden_state_pooler");
-    if (!has_clip_tokenizer(job)) { /* which open_clip takes where no other is named */
+    if (!has_clip_tokenizer(job)) { /* open_clip's default */
         json_string(w, "hf_tokenizer_name", text);
     }
     json_i64(w, "context_length", m->max_tokens);

@@ -1,6 +1,5 @@
 /*
- * export_towers: the tensors of both towers under the names of other programs, and their
- * configurations.
+ * export_towers: the tensors of both towers with other programs' names, and their configurations.
  */
 #include <math.h>
 #include <stdio.h>
@@ -92,7 +91,7 @@ static void bert_name(char out[TENSOR_LIST_NAME_BYTES], const char *name) {
     }
 }
 
-/* Solves A x = b in place for the symmetric, positive definite A (n, n); false: it is not. */
+/* Solves A x = b in place for a symmetric, positive definite A (n, n); false: it is not. */
 static bool solve(double *a, double *x, size_t n) {
     for (size_t i = 0; i < n; i++) { /* A = L L^T, L in the lower half */
         for (size_t k = 0; k <= i; k++) {
@@ -121,7 +120,7 @@ static bool solve(double *a, double *x, size_t n) {
     return true;
 }
 
-/* The shortest shift (columns) with W shift = b for W (rows, columns). False: there is none. */
+/* The shortest shift (columns) with W shift = b for W (rows, columns). False: none. */
 static bool find_shift(float *shift, const float *w, const float *b, size_t rows, size_t columns) {
     double *gram = calloc(rows * rows, sizeof *gram);
     double *y = calloc(rows, sizeof *y);
@@ -154,7 +153,7 @@ static bool find_shift(float *shift, const float *w, const float *b, size_t rows
     return ok;
 }
 
-/* norm (D): the bias of the last layer norm; takes the projection's bias in. */
+/* norm (D): the bias of the last layer norm, into which the projection's bias is folded. */
 static enum status fold_bias(float *norm, const struct export_job *job, struct error *err) {
     enum { MAX_ROWS = 4096 };
     const struct safetensors_info *info;
@@ -220,7 +219,7 @@ enum status export_add_bert(struct tensor_list *l,
 
 /* ---- configurations ---- */
 
-/* What both have, under the same names. */
+/* Fields that both have, with the same names. */
 static enum status put_text(struct json_writer *w,
                             const struct export_job *job,
                             const char *type,

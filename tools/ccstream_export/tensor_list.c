@@ -1,6 +1,6 @@
 /*
- * tensor_list: eight-byte integers come first in the file, so that every tensor lies at a multiple
- * of its element's size, as the public writers have it.
+ * tensor_list: eight-byte integers come first in the file, so that every tensor is aligned to its
+ * element's size, as in files of public writers.
  */
 #include "tools/ccstream_export/export_internal.h"
 #include "tools/cli/cli.h"

@@ -1,5 +1,5 @@
 /*
- * announce: lines about a run, each written with what only the trainer knows.
+ * announce: lines about a run, from values known to the trainer.
  */
 #include "tools/ccstream_train/ccstream_train_internal.h"
 

@@ -1,9 +1,8 @@
 /*
- * ccstream-train: the words that a run's options come from, and the end of its ranks; what it does
- * with them is session.c.
+ * ccstream-train: collects the words of a run's options, and ends its ranks; session.c trains.
  *
- * RUN/config.json holds the options of a run as text. --resume reads them as if they stood on the
- * command line, before what really stands there; changes that the checkpoint excludes are refused.
+ * RUN/config.json has the options of a run as text. --resume reads them as if they preceded the
+ * command line; changes that the checkpoint excludes are rejected.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +34,7 @@ static enum status resume(struct launch *l,
     return session_train(l, o, recorded, o->resume, err);
 }
 
-/* --model of the command line, or of the preset; NULL: neither has one. */
+/* --model of the command line, or of the preset; NULL: none. */
 static const char *
 model_of(const struct train_options *given, const char *const *preset, int preset_count) {
     static const char option[] = "--model=";
@@ -47,7 +46,7 @@ model_of(const struct train_options *given, const char *const *preset, int prese
     return model;
 }
 
-/* What --model sets: for pairs the embeddings too. */
+/* The options that --model sets; without pairs only the image size. */
 static enum status add_model(struct run_config_words *line,
                              const struct train_options *given,
                              const char *model,
@@ -60,9 +59,8 @@ static enum status add_model(struct run_config_words *line,
     return run_config_add_clip(line, model, !pairs, err);
 }
 
-/* The words that a run's options come from, in order: those of the run that is resumed, or a
- * preset, a file, the model of --init and what --model sets; then the command line, argv, and
- * --model once more, as JSON. */
+/* The words of a run's options, in order: the resumed run's, or a preset, a file, the model of
+ * --init and what --model sets; then the command line, argv, and --model again, as JSON. */
 static enum status collect_words(struct run_config_words *line,
                                  const struct log_sink *log,
                                  struct train_options *recorded,
@@ -141,7 +139,7 @@ static void print_device(const char *name, bool works, const char *text, void *c
     cli_print(stdout, "%-8s %s%s\n", name, works ? "" : "unavailable: ", text);
 }
 
-/* One line for a failure of all ranks; of a rank that fails alone its own, and the end of the
+/* Prints one line for a failure of all ranks; a rank that fails alone prints its own and ends the
  * others. Returns the exit code. */
 static int end(struct launch *l, enum status s, struct error *err) {
     int code = status_exit_code(s);
@@ -156,7 +154,7 @@ static int end(struct launch *l, enum status s, struct error *err) {
         return code;
     }
     const enum status all = comm_end(l->comm, err);
-    if (all != STATUS_OK) { /* over MPI the watch notices; Gloo's connections close */
+    if (all != STATUS_OK) { /* with MPI the watch detects it; Gloo's connections close */
         log_write(&l->log, LOG_LEVEL_ERROR, "%s", err->text);
         comm_fail(l->comm, err, status_exit_code(all));
     }
@@ -164,7 +162,7 @@ static int end(struct launch *l, enum status s, struct error *err) {
     return code;
 }
 
-/* As one of the ranks that a launcher started, or alone. */
+/* Trains as one of the ranks that a launcher started, or alone. */
 static int train_as_rank(const struct train_options *o,
                          const struct cli_arguments *typed,
                          int argc,
@@ -182,10 +180,11 @@ static int train_as_rank(const struct train_options *o,
     how.transport = (enum comm_transport)o->transport;
     how.run = o->resume != NULL ? o->resume : o->out;
     how.timeout_ms = (int64_t)o->rank_timeout_seconds * 1000;
-    how.log = &plain; /* its lines name the rank */
+    how.log = &plain; /* its lines have the rank */
     how.should_stop = cli_interrupted;
     enum status s = comm_open(&l.comm, &how, &err);
-    if (s != STATUS_OK) { /* the ranks cannot ask each other; rank 0 may not know of a connection */
+    if (s != STATUS_OK) { /* ranks cannot exchange statuses; rank 0 may not know of a failed
+                             connection */
         if (rank > 0 && (s == STATUS_IO || s == STATUS_TIMEOUT || s == STATUS_NOMEM)) {
             log_write(&plain, LOG_LEVEL_ERROR, "rank %d ends: %s", (int)rank, err.text);
         }
@@ -205,7 +204,7 @@ static int train_as_rank(const struct train_options *o,
 
 int main(int argc, char **argv) {
     openmp_wait_briefly(argv);
-    static struct train_options o; /* too large for a frame */
+    static struct train_options o; /* too large for the stack */
     struct cli_arguments args = {0};
     struct error err = {0};
     int32_t rank;

@@ -1,5 +1,5 @@
 /*
- * checks: what a run cannot begin with, found before it has a folder or a model.
+ * checks: rejects invalid inputs before a run has a folder or a model.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "tools/cli/output.h"
 #include "tools/cli/path_kind.h"
 
-/* The columns that a list names, "raw:0.3,long:0.7" or "w"; NULL: none. */
+/* The columns in a list such as "raw:0.3,long:0.7" or "w"; NULL: none. */
 static enum status check_columns(const char *list,
                                  const char *directory,
                                  const struct manifest *m,
@@ -31,7 +31,7 @@ static enum status check_columns(const char *list,
     return STATUS_OK;
 }
 
-/* What a run may begin with. One that began continues with what it has. */
+/* Checks a dataset: columns, captions, and for a run that begins that it is not a part. */
 static enum status check_source(const char *directory,
                                 const struct trainer_options *t,
                                 bool captions,
@@ -101,8 +101,9 @@ enum status check_start(const struct train_options *o,
 }
 
 enum status check_out(const char *out, struct error *err) {
-    static const char *const names[] = {"config.json", "metrics.jsonl", "checkpoints", "last",
-                                        "report.html"}; /* none made before all ranks are here */
+    static const char *const names[] = {
+        "config.json", "metrics.jsonl", "checkpoints", "last",
+        "report.html"}; /* none is created before all ranks are here */
     char path[PATH_MAX_BYTES];
     bool there[CLI_COUNT(names)];
     for (size_t i = 0; i < CLI_COUNT(names); i++) {

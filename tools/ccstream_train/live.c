@@ -8,7 +8,7 @@
 #include "formats/base/clock.h"
 #include "formats/base/json_writer.h"
 
-/* Warnings come from any thread. */
+/* Any thread may warn. */
 static void write_line(void *cookie, enum log_level level, const char *text) {
     struct live *l = cookie;
     pthread_mutex_lock(&l->terminal);
@@ -53,7 +53,7 @@ void live_fini(struct live *l) {
     pthread_mutex_destroy(&l->terminal);
 }
 
-/* Once, when ten steps or ten seconds of steps are done. */
+/* Prints it once, after ten steps or ten seconds of steps. */
 static void say_estimate(struct live *l, uint64_t step, uint64_t total_steps) {
     static const double demo_s = 24 * 3600;
     const double s = (double)(clock_now_ns() - l->first_ns) / 1e9;

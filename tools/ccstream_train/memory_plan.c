@@ -25,10 +25,10 @@ static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
     }
 }
 
-/* Beside the plan, a GPU's memory holds: CUDA's context, its libraries, cuBLASLt's workspace and
- * the recorded steps, which took 590 to 602 MiB of an H200 for ResNet-50 and for vision
- * transformers (tests/bench/results/gpu-2026-11-28); cuDNN's workspace, where 1 GiB is the limit of
- * a plan; and in bf16 a micro-batch of images as squares of 2x2 pixels of 4 channels for the first
+/* Besides the plan, a GPU's memory holds CUDA's context, its libraries, cuBLASLt's workspace and
+ * the captured graphs, which took 590 to 602 MiB of an H200 for ResNet-50 and for vision
+ * transformers (tests/bench/results/gpu-2026-11-28); cuDNN's workspace, limited to 1 GiB per plan;
+ * and in bf16 a micro-batch of images as squares of 2x2 pixels of 4 channels for the first
  * convolution (kernels/cuda/conv/conv_stem.cu). */
 static void
 print_gpu(FILE *out, const struct dual_encoder_memory *m, const struct trainer_options *t) {
@@ -45,7 +45,7 @@ print_gpu(FILE *out, const struct dual_encoder_memory *m, const struct trainer_o
                   cli_format_bytes(m->total_bytes + own_bytes + workspace_bytes));
 }
 
-/* Of the data that the state and the model's memory depend on. */
+/* Sizes of the data that determine the memory of state and model. */
 struct sizes {
     uint32_t vocab_count;
     uint64_t ids, texts;
@@ -58,14 +58,14 @@ static enum status plan(struct dual_encoder_memory *out,
     return trainer_plan(out, t, s->vocab_count, s->ids, s->texts, err);
 }
 
-/* Whether such a batch is one of --task blocks: see trainer_options.blocks. */
+/* Whether --task blocks accepts this batch: see trainer_options.blocks. */
 static bool holds_blocks(const struct trainer_options *t, uint64_t batch) {
     const uint64_t each = t->blocks.size + 1;
     return t->task != TRAINER_BLOCKS || ((t->blocks.captions || batch % 2 == 0) &&
                                          batch % each == 0 && batch / each > t->blocks.negatives);
 }
 
-/* The same model with a quarter to four times the batch, as far as that holds whole samples. */
+/* The same model with a quarter to four times the batch, if it has whole samples. */
 static enum status print_batches(FILE *out,
                                  const struct trainer_options *t,
                                  const struct sizes *sizes,
@@ -101,7 +101,7 @@ static enum status print_batches(FILE *out,
     return STATUS_OK;
 }
 
-/* The one that a run would use. */
+/* The tokenizer that a run would use. */
 static enum status open_tokenizer(struct tokenizer **out,
                                   const struct trainer_options *t,
                                   const struct manifest *manifest,
@@ -132,7 +132,7 @@ static enum status open_tokenizer(struct tokenizer **out,
                                     data, data);
 }
 
-/* Ids and captions are those of all datasets of the run together. */
+/* Ids and captions of all datasets of the run together. */
 static enum status
 find_sizes(struct sizes *out, const struct trainer_options *t, struct error *err) {
     struct tokenizer *tokenizer = NULL;

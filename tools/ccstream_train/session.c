@@ -105,8 +105,8 @@ static enum status print_json(const struct trainer *t,
     return s;
 }
 
-/* A schedule that --epochs changed keeps what was derived from the old number of epochs: the end of
- * gamma's schedule and of beta's, and the warm-up. */
+/* If --epochs changes, values derived from the old number of epochs stay: the end of gamma's and
+ * beta's schedules, and the warmup. */
 static void keep_derived(struct train_options *o,
                          struct trainer_options *t,
                          const struct train_options *recorded) {
@@ -122,7 +122,7 @@ static void keep_derived(struct train_options *o,
     t->warmup_epochs = recorded->trainer.epochs;
 }
 
-/* *made: how many folders, with those above, were not there. */
+/* *made: how many folders, including parents, were created. */
 static enum status make_run(const char *run, int *made, struct error *err) {
     const struct file_system *fs = file_posix();
     char at[PATH_MAX_BYTES];
@@ -136,7 +136,7 @@ static enum status make_run(const char *run, int *made, struct error *err) {
     return fs->make_directory(fs->context, run, err);
 }
 
-/* The folders that make_run made, if nothing was put in them. */
+/* Removes the folders that make_run created, if they are empty. */
 static void unmake_run(const char *run, int made) {
     char at[PATH_MAX_BYTES] = "";
     (void)path_join(at, sizeof at, "", run, NULL);
@@ -145,7 +145,7 @@ static void unmake_run(const char *run, int made) {
     }
 }
 
-/* Records the options in force. */
+/* Records the current options. */
 static enum status
 write_config(const struct trainer_options *t, const struct train_options *o, struct error *err) {
     struct run_config_words paths = {0};
@@ -156,7 +156,7 @@ write_config(const struct trainer_options *t, const struct train_options *o, str
     return s;
 }
 
-/* The kind of device that the run will have; auto is opened to see what it is. */
+/* The kind of device of the run; "auto" is opened to find out. */
 static enum status
 find_device(char *kind, size_t kind_size, const struct trainer_options *t, struct error *err) {
     struct device_options how = t->device_options;
@@ -173,7 +173,7 @@ find_device(char *kind, size_t kind_size, const struct trainer_options *t, struc
     return STATUS_OK;
 }
 
-/* Of --precision auto. Blocks are computed on the host, in f32. */
+/* For --precision auto. Blocks are computed on the host, in f32. */
 static void choose_precision(struct trainer_options *t, struct train_options *o, const char *kind) {
     if (o->precision == PRECISION_AUTO) {
         const bool half = strcmp(kind, "cuda") == 0 && t->task != TRAINER_BLOCKS;
@@ -182,8 +182,8 @@ static void choose_precision(struct trainer_options *t, struct train_options *o,
     }
 }
 
-/* Opens the trainer, in a new directory or on the run that is resumed. Rank 0 writes, when all
- * ranks have found that they can begin. */
+/* Opens the trainer, in a new directory or on the resumed run. Rank 0 writes, after all ranks have
+ * checked that they can begin. */
 static enum status open_run(struct trainer **out,
                             struct launch *l,
                             const struct trainer_options *t,
@@ -221,8 +221,8 @@ static enum status open_run(struct trainer **out,
     return s;
 }
 
-/* Threads where the user asks for none: what this rank may use, or its share of the host if it is
- * not bound to less. */
+/* The default number of threads: what this rank may use, or its part of the host if it is not bound
+ * to less. */
 static uint32_t default_threads(const struct comm *c) {
     cpu_set_t set;
     const long all = sysconf(_SC_NPROCESSORS_ONLN) / comm_local_world(c);
@@ -231,7 +231,7 @@ static uint32_t default_threads(const struct comm *c) {
     return threads > 1 ? (uint32_t)threads : 1;
 }
 
-/* What depends on the rank. */
+/* Options that depend on the rank. */
 static void set_rank(struct trainer_options *t, const struct launch *l) {
     t->comm = l->comm;
     if (comm_world(l->comm) == 1) {
@@ -241,7 +241,8 @@ static void set_rank(struct trainer_options *t, const struct launch *l) {
     t->loader_threads = t->loader_threads > 0 ? t->loader_threads : default_threads(l->comm);
 }
 
-/* Where a GPU's memory was not enough: the largest micro-batch that fits into it. Returns s. */
+/* If a GPU's memory is insufficient: adds the largest micro-batch that fits to the message. Returns
+ * s. */
 static enum status
 suggest_micro_batch(const struct trainer_options *t, enum status s, struct error *err) {
     struct device_options how = t->device_options;
@@ -251,7 +252,7 @@ suggest_micro_batch(const struct trainer_options *t, enum status s, struct error
         device_open_with(&dev, t->device, &how, NULL) != STATUS_OK) {
         return s;
     }
-    /* On an H200 the workspaces of libraries and the recordings took 1.6 of 30.6 GiB. */
+    /* On an H200 workspaces of libraries and captured graphs took 1.6 of 30.6 GiB. */
     const uint64_t free_bytes = dev->free_bytes / 16 * 15;
     device_close(dev);
     return free_bytes > 0 && memory_plan_check(t, free_bytes, &why) == STATUS_NOMEM
@@ -259,8 +260,8 @@ suggest_micro_batch(const struct trainer_options *t, enum status s, struct error
                : s;
 }
 
-/* RUN/report.html, whatever the run's end was, by the program that makes it; its errors are on
- * stderr. It is no failure of the run if it cannot be written. */
+/* Writes RUN/report.html with ccstream-report, however the run ended; its errors are on stderr. A
+ * failure to write it is not a failure of the run. */
 static void write_report(const struct log_sink *log, const struct live *live) {
     char path[PATH_MAX_BYTES];
     char run[PATH_MAX_BYTES];
@@ -277,7 +278,7 @@ static void write_report(const struct log_sink *log, const struct live *live) {
     }
     (void)snprintf(run, sizeof run, "%s", live->run);
     (void)snprintf(probe, sizeof probe, "--probe-pairs=%" PRIu64, live->probe_pairs);
-    char **const environment = child_environment(true); /* datasets may be at servers */
+    char **const environment = child_environment(true); /* datasets may be remote */
     const bool started =
         environment != NULL && posix_spawn(&child, path, NULL, NULL, words, environment) == 0;
     while (started && waitpid(child, &state, 0) < 0 && errno == EINTR) {
@@ -316,7 +317,7 @@ static enum status run_trainer(struct trainer *trainer,
     enum status s = trainer_run(trainer, &result, err);
     live_end(live);
     l->failed_together = trainer_failed_together(trainer);
-    if (s == STATUS_INTERRUPTED) { /* as asked, and everything is saved */
+    if (s == STATUS_INTERRUPTED) { /* stopped on request, and everything is saved */
         log_write(l->first ? &live->log : NULL, LOG_LEVEL_WARN, "%s", err->text);
         s = STATUS_OK;
     }
@@ -328,7 +329,7 @@ static enum status run_trainer(struct trainer *trainer,
     return s;
 }
 
-/* `recorded`: the options of the run that is resumed; NULL: a new run. */
+/* `recorded`: the options of the resumed run; NULL: a new run. */
 static enum status train_on(struct data_list *data,
                             struct launch *l,
                             const struct train_options *given,

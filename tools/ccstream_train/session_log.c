@@ -27,7 +27,7 @@ static void put_time(struct json_writer *w) {
     json_string(w, "time", text);
 }
 
-/* The name that /proc/cpuinfo has for the first processor; null without one. */
+/* The first processor's name in /proc/cpuinfo; null without one. */
 static void put_cpu(struct json_writer *w) {
     static const char key[] = "model name";
     char line[256];
@@ -61,7 +61,7 @@ static void put_machine(struct json_writer *w) {
     json_i64(w, "memory_bytes", (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
 }
 
-/* The facts of a dataset; its place alone where the manifest cannot be read. weight 0: none. */
+/* Writes a dataset's fields; only its path if the manifest cannot be read. weight 0: none. */
 static void
 put_dataset(struct json_writer *w, const char *key, const char *directory, double weight) {
     struct manifest m;
@@ -115,13 +115,12 @@ static void put_run(struct json_writer *w,
 
 static const struct flock whole_file = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 
-/* EXISTS: another process holds it. File systems without locks have none. */
+/* EXISTS: another process holds the lock. Does nothing on file systems without locks. */
 static enum status lock_run(int fd, const char *run, struct error *err) {
     static const int64_t patience_ns = INT64_C(5) * 1000 * 1000 * 1000;
     const int64_t begun_ns = clock_now_ns();
     struct flock lock = whole_file;
-    struct flock held =
-        whole_file; /* a lock for reading, which anybody can have, keeps no one out */
+    struct flock held = whole_file; /* a read lock, which any reader can take, does not block */
     while (fcntl(fd, F_OFD_SETLK, &lock) != 0 && (errno == EAGAIN || errno == EACCES) &&
            (held = whole_file, fcntl(fd, F_OFD_GETLK, &held) != 0 || held.l_type != F_RDLCK)) {
         FAIL_IF(clock_now_ns() - begun_ns > patience_ns, err, STATUS_EXISTS,

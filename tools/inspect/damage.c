@@ -2,7 +2,7 @@
 
 #include "tools/cli/cli.h"
 
-/* A file that is missing or cannot be read is damage too. */
+/* A missing or unreadable file is damage too. */
 bool damage_is(enum status s) {
     return s != STATUS_OK && s != STATUS_NOMEM && s != STATUS_INTERRUPTED && s != STATUS_INVALID;
 }

@@ -10,7 +10,7 @@
 
 #include "tools/cli/path_kind.h"
 
-/* The names after own are in the order of IMAGE_NORMS. */
+/* The names after "own" are in the order of IMAGE_NORMS. */
 static const char *const image_norm_choices[] = {"own",      "clip", "imagenet",  "cifar10",
                                                  "cifar100", "none", "inception", NULL};
 const char *const eval_transform_choices[] = {"own", "crop", "squash", "clip", "longest", NULL};
@@ -98,7 +98,7 @@ fail:
     return s;
 }
 
-/* Closes what was opened, and explains what the model lacks; NULL: nothing. */
+/* Closes what was opened, and reports what the model lacks; NULL: nothing. */
 static enum status require(struct eval *e, const char *lacks, struct error *err) {
     if (lacks == NULL) {
         return STATUS_OK;

@@ -1,6 +1,6 @@
 /*
- * Recognising the kinds, and choosing samples. Ids ascend with positions, so a binary search finds
- * an id.
+ * Recognises kinds, and selects samples. Ids ascend with positions, so an id is found by binary
+ * search.
  */
 #include "tools/inspect/input.h"
 
@@ -20,7 +20,7 @@ const char *input_file_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Whether the manifest in the file's folder names it. */
+/* Whether the manifest in the file's folder lists it. */
 static bool is_listed(const char *path) {
     char directory[PATH_MAX_BYTES];
     struct manifest m;
@@ -36,8 +36,8 @@ static bool is_listed(const char *path) {
     return listed;
 }
 
-/* A shard with a damaged end looks like a plain tar, which would have other ids. Its sidecar, its
- * dataset or its beginning shows what it is. */
+/* A shard with a damaged end looks like a plain tar, which would have other ids. It is recognised
+ * by its sidecar, its dataset or its beginning. */
 static enum status is_shard(bool *out, const char *path, struct error *err) {
     char sidecar[PATH_MAX_BYTES];
     const struct file_system *fs = file_posix();
@@ -120,7 +120,7 @@ const char *input_class_name(const struct input *in, int32_t label) {
     return named ? in->manifest->classes[label] : NULL;
 }
 
-/* The first position whose id is `id` or larger. */
+/* The first position with an id >= `id`. */
 static enum status
 lower_bound(struct input *in, uint64_t *position, uint64_t id, struct error *err) {
     if (in->kind == INPUT_TAR) { /* its ids are positions */

@@ -1,5 +1,5 @@
 /*
- * The columns of a sample as JSON: texts as they are, of numbers the first ones.
+ * The columns of a sample as JSON: texts unchanged, the first ones of numbers.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,7 +19,8 @@ void input_columns_close(struct input_columns *c) {
     free(c);
 }
 
-/* A column at a server is read whole when it is opened: not a large one for a look at a sample. */
+/* A remote column is downloaded when it is opened, so a large one is not opened to show a sample.
+ */
 static enum status
 open_column(struct column **out, const struct input *in, const char *name, struct error *err) {
     const struct file_system *fs = file_system_of(in->path);

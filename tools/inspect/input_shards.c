@@ -1,7 +1,7 @@
 /*
  * Samples of shards: a dataset is read through its mapped indexes, a single shard through its
- * reader. A dataset opens a shard when one of its samples is read whole, and keeps a few open,
- * because consecutive ids may lie in different shards.
+ * reader. A dataset opens a shard when one of its samples is read, and keeps a few open, because
+ * consecutive ids may be in different shards.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
  * Samples of a plain WebDataset tar. It has no index, so a row is reached by skipping all rows
- * before it. Going back starts again at the front, which a pipe cannot do.
+ * before it. Going back restarts at the beginning, which a pipe cannot do.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 struct tar_input {
     struct input base;
     struct source *source; /* NULL: at the end, or not opened */
-    struct source_row row; /* the current one where rows_read > 0 */
+    struct source_row row; /* the current one if rows_read > 0 */
     uint64_t rows_read;
     struct shard_text captions[SOURCE_MAX_CAPTIONS];
     char problem[320];
@@ -39,7 +39,7 @@ static enum status begin(struct tar_input *t, struct error *err) {
     return source_open(&t->source, t->base.path, &how, err);
 }
 
-/* Reads the row at this position, which must not be read already. After anything but OK there is no
+/* Reads the row at this position, which is not read yet. After a status other than OK there is no
  * current row, and the source is closed. */
 static enum status read_row(struct tar_input *t, uint64_t position, struct error *err) {
     uint64_t skipped = 0;

@@ -1,5 +1,5 @@
 /*
- * loss_help: text from the rows of losses: which losses read an option, and what is a loss's own.
+ * loss_help: text generated from loss rows: which losses read an option, and a loss's own defaults.
  */
 #include "tools/inspect/loss_help.h"
 
@@ -21,7 +21,7 @@ static void append(char *text, const char *format, ...) {
     va_end(args);
 }
 
-/* "NAME, NAME: " of the losses that read the option in one of their forms; "" where all do. */
+/* "NAME, NAME: " of the losses that read the option in one of their forms; "" if all do. */
 static void append_readers(char *text, int option) {
     const struct loss_row *const *rows = loss_rows();
     const char *last = "";
@@ -42,7 +42,7 @@ static void append_readers(char *text, int option) {
     }
 }
 
-/* What 0 stands for, where it is no value of its own. */
+/* The meaning of 0, if it is not a value. */
 static void append_zero(char *text, const struct loss_option_row *row) {
     bool own = false;
     for (size_t i = 0; loss_rows()[i] != NULL && row->kind == LOSS_OPTION_NUMBER; i++) {
@@ -107,7 +107,7 @@ const struct cli_option *loss_help_options(size_t offset, size_t *count) {
     return rows;
 }
 
-/* "--temperature global or constant", the row's own first; nothing where there is one alone. */
+/* "--temperature global or constant", the row's own first; nothing if there is only one. */
 static const char *append_temperatures(char *text, const char *before, const struct loss_row *row) {
     const struct loss_option_row *o = &loss_option_rows[LOSS_TEMPERATURE];
     const double value = loss_option_value(&row->own, o);
@@ -124,7 +124,7 @@ static const char *append_temperatures(char *text, const char *before, const str
     return ", ";
 }
 
-/* ": --tau 0.01, --gamma 0.2": what is the row's own, or where there is a base, what is other. */
+/* ": --tau 0.01, --gamma 0.2": the row's own defaults, or the differences from a base. */
 static void append_own(char *text, const struct loss_row *row, const struct loss_row *base) {
     const char *before = ": ";
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
@@ -175,7 +175,7 @@ const struct cli_entry *loss_help_losses(bool brief) {
 
 /* ---- one loss ---- */
 
-/* What the row takes where an option is not given. */
+/* The row's default of an option. */
 static double own_default(const struct loss_row *row, const struct loss_option_row *o) {
     const double own = loss_option_value(&row->own, o);
     return own != 0.0 ? own : o->value != 0.0 ? o->value : o->common;

@@ -1,7 +1,7 @@
 /*
  * The settings of FastCLIP (Wei et al., 2024; CC12M), of NUCLR (Wang et al., ICLR 2025, appendix G;
- * its CC3M script) and of EMC2 (Yau et al., ICML 2024, table 3; what that does not name is of the
- * commands in its published code).
+ * its CC3M script) and of EMC2 (Yau et al., ICML 2024, table 3; other options as in the commands of
+ * its published code).
  */
 #include "tools/inspect/train_options.h"
 
@@ -34,7 +34,7 @@ static const char *const clip_cc3m[] = {
     "--beta1=0.9",   "--beta2=0.999",   "--adam-eps=1e-8",  "--weight-decay=0.1",
     "--clip-norm=0", "--warmup=linear", "--optimizer=adamw"};
 
-/* FastCLIP's v3. On CC12M, what the paper does not name is open_clip's for vision transformers. */
+/* FastCLIP's v3. On CC12M, options missing in the paper are open_clip's for vision transformers. */
 #define FASTCLIP_WORDS                                                                             \
     "--task=pairs", "--loss=fastclip-v3", "--optimizer=adamw", "--min-lr=0", "--warmup=linear",    \
         "--warmup-steps=10000", "--beta1=0.9", "--weight-decay=0.1", "--clip-norm=0",              \
@@ -47,7 +47,7 @@ static const char *const fastclip_cc12m[] = {
     FASTCLIP_WORDS, "--model=ViT-B-32", "--batch-size=2048", "--epochs=33", "--lr=4e-4",
     "--beta2=0.98", "--adam-eps=1e-6",  "--tau-lr=1e-4",     "--rho=8.5",   "--gamma-epochs=16"};
 
-/* SCENT's contrastive run, on 14 million pairs of DFN; what its script does not name is as above.
+/* SCENT's contrastive run, on 14 million pairs of DFN; options missing in its script are as above.
  */
 static const char *const scent_dfn[] = {
     "--task=pairs",     "--model=ViT-B-32", "--loss=scent",         "--optimizer=adamw",
@@ -56,7 +56,7 @@ static const char *const scent_dfn[] = {
     "--epochs=24",      "--lr=5e-4",        "--batch-size=4096",    "--tau=0.07",
     "--tau-lr=6.25e-5", "--rho=11",         "--gamma-log-alpha=10", "--eps=1e-6"};
 
-/* All rows of EMC2's table. Its P is half of R = 2B - 2; its beta is 1 / tau. */
+/* Shared by all rows of EMC2's table. Its P is half of R = 2B - 2; its beta is 1 / tau. */
 #define EMC2_WORDS                                                                                 \
     "--task=two-views", "--loss=emc2", "--emc2-off-batch=view", "--burn-in=0.5",                   \
         "--stem=standard", "--norm-layer=none", "--augment=simclr", "--image-norm=none",           \
@@ -77,13 +77,13 @@ static const char *const emc2_stl10_b256[] = {STL10_ADAM_WORDS,      "--batch-si
                                               "--tau=0.2",           "--lr=1e-3",
                                               "--warmup-steps=3900", "--cache-refresh=0.1"};
 
-/* Figure 7: 125 steps an epoch. The published command has SGD, whatever section 4 says of Adam. */
+/* Figure 7: 125 steps per epoch. The published command uses SGD, although section 4 has Adam. */
 static const char *const emc2_stl10_subset[] = {
     STL10_WORDS,           "--fixed-views=on",   "--optimizer=sgdm", "--momentum=0",
     "--epochs=10",         "--batch-size=4",     "--tau=0.2",        "--lr=1e-3",
     "--warmup-steps=1250", "--cache-refresh=0.1"};
 
-/* 487 steps an epoch of its 124,689 images. */
+/* 487 steps per epoch of its 124,689 images. */
 static const char *const emc2_imagenet100[] = {
     EMC2_WORDS,          "--image-tower=resnet50", "--image-size=224",
     "--hidden-dim=2048", "--embed-dim=128",        "--optimizer=lars",

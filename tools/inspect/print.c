@@ -17,7 +17,7 @@ void samples_signals(void) {
     signal(SIGPIPE, SIG_DFL);
 }
 
-/* JSON text on one line: it has line feeds only between its tokens. */
+/* JSON text on one line: line feeds occur only between tokens. */
 static void write_line(struct json_writer *w, const struct shard_text *json) {
     char *line = malloc(json->size_bytes);
     for (size_t i = 0; line && i < json->size_bytes; i++) {
@@ -32,7 +32,7 @@ static void write_line(struct json_writer *w, const struct shard_text *json) {
     free(line);
 }
 
-/* The sample's metadata: JSON as it is, other text as a string, null if there is none. */
+/* The sample's metadata: JSON unchanged, other text as a string, null if there is none. */
 static void write_meta(struct json_writer *w, const struct shard_text *json) {
     struct json_document *document = NULL;
     if (!json->data) {

@@ -1,7 +1,7 @@
 /*
- * Results of commands, made once as JSON, as text for a person: a member per line with the values
- * below each other, texts wrapped, numbers of a list on one line, objects of the same members as
- * the rows of a table, "edges" with "counts" as a histogram; no control sequences for the terminal.
+ * Prints results of commands, which are JSON, as readable text: one field per line with aligned
+ * values, texts wrapped, numbers of a list on one line, objects with the same fields as the rows of
+ * a table, "edges" with "counts" as a histogram; no terminal control sequences.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -16,7 +16,7 @@ enum {
     STEP = 2,
     MAX_INDENT = 40,
     MOST_COLUMNS = 16,
-    MOST_ITEMS = 100, /* rows of a table, and items of a list, that are shown */
+    MOST_ITEMS = 100, /* printed rows of a table, and items of a list */
     CELL_BYTES = 100,
     BAR_COLUMNS = 40,
 };
@@ -61,7 +61,7 @@ static void put_more(const struct json_value *v, size_t indent) {
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-/* Element or member i; NULL after the last. *name: of a member; "" of an element. */
+/* Element or field i; NULL after the last. *name: a field's name; "" for an element. */
 static const struct json_value *row_at(const struct json_value *v, size_t i, const char **name) {
     const struct json_value *row = json_value_at(v, i);
     void *position = NULL;
@@ -100,7 +100,7 @@ static void draw_bars(char room[CELL_BYTES], const struct json_value *v) {
     }
 }
 
-/* A value that is no list, or a list of numbers. */
+/* A value that is not a list, or a list of numbers. */
 static struct shard_text cell_text(char room[CELL_BYTES], const struct json_value *v) {
     size_t size_bytes;
     uint64_t u;
@@ -123,8 +123,7 @@ static struct shard_text cell_text(char room[CELL_BYTES], const struct json_valu
     return (struct shard_text){room, strlen(room)};
 }
 
-/* Measures the columns of a table, or writes it. Column 0 has the names of the rows, if they have
- * some. */
+/* Measures the columns of a table, or writes it. Column 0 has the rows' names, if any. */
 static void table_pass(size_t columns,
                        const struct json_value *v,
                        const char *const *keys,
@@ -176,8 +175,8 @@ static void put_table(size_t columns, const struct json_value *v, size_t indent)
 
 /* ---- members --------------------------------------------------------------------------------- */
 
-/* A bar of `part` (0 to 1) of `width` columns, drawn to an eighth of a column; never empty for a
- * part above 0. Ends with a line feed. */
+/* A bar of `part` (0 to 1) of `width` columns, to an eighth of a column; never empty for a part
+ * above 0. Ends with a line feed. */
 static void print_bar(double part, size_t width) {
     static const char *const eighths[] = {"",
                                           "\xE2\x96\x8F",
@@ -220,8 +219,8 @@ static void put_histogram(const struct json_value *edges,
 
 static void put_value(const struct json_value *v, size_t columns, size_t indent, size_t at);
 
-/* `head` is the member's name or a dash; the value follows on the same line, `width` columns after
- * the indent at the least, or below. */
+/* `head` is the field's name or a dash; the value follows on the same line, at least `width`
+ * columns after the indent, or below. */
 static void put_member(const char *head,
                        const struct json_value *v,
                        size_t columns,
@@ -264,7 +263,7 @@ static void put_members(const struct json_value *v, size_t columns, size_t inden
     put_histogram(edges, counts, columns, indent);
 }
 
-/* A value that is no block starts at column `at`; others have lines of their own. */
+/* A value that is not a block starts at column `at`; others have separate lines. */
 static void put_value(const struct json_value *v, size_t columns, size_t indent, size_t at) {
     char room[CELL_BYTES];
     if (is_table(v)) {

@@ -1,6 +1,6 @@
 /*
- * run_config: options to JSON through the option table, and back through the command line's parser,
- * so that a stored option obeys the same rules as a typed one.
+ * run_config: writes options as JSON by the option table, and reads them with the command line's
+ * parser, so that stored options obey the same rules as typed ones.
  */
 #include "tools/inspect/run_config.h"
 
@@ -30,7 +30,7 @@ void run_config_words_fini(struct run_config_words *w) {
     *w = (struct run_config_words){0};
 }
 
-/* Takes over the word. */
+/* Takes ownership of the word. */
 static enum status add_word(struct run_config_words *w, char *word, struct error *err) {
     if (w->count == RUN_CONFIG_MAX_WORDS) {
         free(word);
@@ -166,7 +166,7 @@ enum status run_config_add_run(struct run_config_words *w, const char *run, stru
     return STATUS_OK;
 }
 
-/* Augmentation and crops of the run that a checkpoint lies in; nothing where there is no such run.
+/* Augmentation and crops of the run that contains a checkpoint; nothing if there is no such run.
  */
 static enum status
 add_augment(struct run_config_words *w, const char *checkpoint, struct error *err) {
@@ -206,7 +206,7 @@ run_config_add_clip_word(struct run_config_words *w, const char *model, struct e
     return run_config_add_words(w, 1, &words, err);
 }
 
-/* Of a file of open_clip's form. */
+/* Adds the preprocessing of a file in open_clip's format. */
 static enum status
 add_preprocessing(struct run_config_words *w, const char *file, struct error *err) {
     enum image_norm_kind norm = IMAGE_NORM_COUNT;
@@ -300,7 +300,7 @@ run_config_add_model(struct run_config_words *w, const char *checkpoint, struct 
     return m.image_tower[0] != '\0' ? add_augment(w, checkpoint, err) : STATUS_OK;
 }
 
-/* What /dev/urandom gives, or where that fails the time. */
+/* A random id, or if that fails the time. */
 static void draw_id(char out[RUN_CONFIG_ID_BYTES]) {
     uint64_t number;
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) {
@@ -309,7 +309,7 @@ static void draw_id(char out[RUN_CONFIG_ID_BYTES]) {
     (void)snprintf(out, RUN_CONFIG_ID_BYTES, "%016" PRIx64, number);
 }
 
-/* NULL where there is none. */
+/* NULL: none. */
 static struct json_document *read_config(const char *run) {
     char path[PATH_MAX_BYTES];
     struct byte_buffer text = {0};
@@ -385,7 +385,7 @@ void run_config_id(char out[RUN_CONFIG_ID_BYTES], const char *run) {
     json_document_destroy(document);
 }
 
-/* Such a file is only its owner's to read. */
+/* Such a file is readable only by its owner. */
 static bool holds_secrets(const char *text) {
     char *copy = strdup(text);
     const bool secret = copy == NULL || redact_locations(copy);

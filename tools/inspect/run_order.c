@@ -1,5 +1,5 @@
 /*
- * run_order: the recorded options through the parser of ccstream-train, as --resume reads them.
+ * run_order: parses the recorded options with ccstream-train's parser, as --resume does.
  */
 #include "tools/inspect/run_order.h"
 
@@ -38,7 +38,7 @@ static void part_fini(struct run_part *p) {
     }
 }
 
-/* The order of a part's data. Returns OK, or why it is not known. */
+/* The order of a part's data. Returns OK, or why it is unknown. */
 static enum status fill_past(struct run_part *p, const struct run_order *r, struct error *why) {
     const struct sources *all = r->order->sources;
     uint64_t counts[LOADER_MAX_SOURCES];
@@ -68,7 +68,7 @@ static void fill_part(struct run_part *p, const struct run_order *r) {
     }
 }
 
-/* A launch, after which earlier steps may not count: those since the checkpoint that it resumed. */
+/* Adds a session, which discards earlier steps after the checkpoint that it resumed. */
 static enum status
 add_launch(struct run_order *r, const struct json_value *launch, struct error *err) {
     const struct json_value *datasets = json_value_get(launch, "datasets");

@@ -14,7 +14,7 @@
 
 enum { PIECE_BYTES = 1 << 20, NAME_BYTES = SHARD_MAX_NAME_BYTES + 8 };
 
-/* Appends the line of one file. NOTFOUND: there is none. */
+/* Appends the line of one file. NOTFOUND: no such file. */
 static enum status
 add_file(struct byte_buffer *lines, const char *dataset, const char *name, struct error *err) {
     const struct file_system *fs = file_system_of(dataset);
@@ -82,7 +82,7 @@ enum status seal_make(struct byte_buffer *lines,
     for (size_t i = 0; s == STATUS_OK && i < count; i++) {
         struct error why = {0};
         s = add_file(lines, dataset, names[i], &why);
-        if (s == STATUS_NOTFOUND) { /* verify names what is missing; others may be absent */
+        if (s == STATUS_NOTFOUND) { /* verify reports missing files; others are optional */
             s = STATUS_OK;
         } else if (s != STATUS_OK) {
             *err = why;

@@ -54,7 +54,7 @@ static const char *const block_loss_choices[] =
 static const char *const block_of_choices[] = {"images", "captions", NULL};
 static const char *const task_choices[] = {"pairs", "two-views", "blocks", NULL};
 static const char *const task_aliases[] = {"pair", "simclr", "curl", NULL};
-/* "auto", and names that augment_kind_of knows. */
+/* "auto", and names of augment_kind_of. */
 const char *const train_augment_names[] = {"auto", "paper", "crop", "none", "simclr", "clip", NULL};
 static const char *const image_norm_choices[] = {"clip", "imagenet",  "cifar10", "cifar100",
                                                  "none", "inception", NULL};

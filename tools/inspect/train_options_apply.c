@@ -1,5 +1,5 @@
 /*
- * The trainer options that those of ccstream-train stand for, and which of them have no effect.
+ * Converts ccstream-train's options to the trainer's, and finds options without effect.
  */
 #include <stdio.h>
 #include <string.h>
@@ -79,11 +79,11 @@ bool train_options_loss_reads(const struct train_options *o, enum loss_option op
     }
     loss.name = loss_names()[o->loss_index];
     loss.views = o->trainer.task == TRAINER_VIEWS;
-    return loss_find_row(&row, &loss, NULL) != STATUS_OK || /* the trainer refuses it */
+    return loss_find_row(&row, &loss, NULL) != STATUS_OK || /* the trainer rejects it */
            loss_reads(row, &loss, option);
 }
 
-/* Of the options `names`, those that are on the command line. */
+/* The options `names` that are on the command line. */
 static void warn_of(const struct cli_arguments *given,
                     const struct log_sink *log,
                     const char *const *names,
@@ -108,7 +108,7 @@ check_towers(const struct cli_arguments *given, const struct train_options *o, s
     return STATUS_OK;
 }
 
-/* Of the chosen loss, or of blocks, which have their own. */
+/* For the chosen loss, or for blocks, which have their own. */
 static void warn_of_loss(const struct cli_arguments *given,
                          const struct train_options *o,
                          const struct log_sink *log) {

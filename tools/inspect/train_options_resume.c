@@ -1,5 +1,5 @@
 /*
- * The options of a run that is resumed: what it may change, and what RUN/config.json keeps for it.
+ * The options of a resumed run: which may change, and what RUN/config.json records.
  */
 #include <stdio.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "formats/tokenizer/tokenizer.h"
 #include "tools/inspect/train_options.h"
 
-/* What a resumed run may change: what affects no number, the schedule that is ahead of it, and
- * where its data are, whose fingerprint is checked. */
+/* Options that a resumed run may change: those without effect on results, the remaining schedule,
+ * and the location of its data, whose fingerprint is checked. */
 static const char changeable[] =
     " data val remap-state on-full-disk resume eval-every epochs lr min-lr grad-checkpoint "
     "image-lr text-lr checkpoint-every keep-checkpoints steps json quiet device state-memory "
@@ -17,7 +17,7 @@ static const char changeable[] =
     "autotune plan-cache dry-run checkpoint-seconds ranks transport rank-timeout endpoint "
     "instance-metadata allow-private cache cache-size report progress probe-pairs ";
 
-/* Why the other options cannot change; a group's reason has no name. */
+/* Why other options cannot change; a group's reason has no name. */
 static const struct {
     const char *name, *group, *reason;
 } fixed_reasons[] = {
@@ -65,7 +65,7 @@ static bool same_value(const struct cli_option *row,
     const char *x = (const char *)a + row->offset;
     const char *y = (const char *)b + row->offset;
     const char *text[2];
-    if (row->type != CLI_STRING) { /* no list is compared: all of them may be changed */
+    if (row->type != CLI_STRING) { /* lists are not compared: all of them may change */
         return memcmp(x, y, row->size_bytes) == 0;
     }
     memcpy(&text[0], x, sizeof text[0]);
@@ -91,7 +91,7 @@ enum status train_options_check_resumed(const struct cli_arguments *given,
     return STATUS_OK;
 }
 
-/* *path, if it is a relative one, after the working directory. */
+/* Makes a relative *path absolute. */
 static enum status
 make_absolute(const char **path, struct run_config_words *paths, struct error *err) {
     char directory[PATH_MAX_BYTES];

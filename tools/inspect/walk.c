@@ -1,5 +1,5 @@
 /*
- * The samples that "--id 5,7-9 --from 6 --count 2" chooses: ranges of ids, walked in order.
+ * The samples selected by "--id 5,7-9 --from 6 --count 2": ranges of ids, visited in order.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static bool take_range(const char **text, struct sample_range *out) {
     return out->first <= out->last && (**text == ',' || **text == '\0');
 }
 
-/* Ranges that touch become one. */
+/* Merges adjacent ranges. */
 static size_t merge(struct sample_range *ranges, size_t count) {
     size_t kept = 0;
     if (count > 1) {

@@ -1,6 +1,6 @@
 /*
- * page_data: the object is a file in memory, which is stdin of ccstream-report: it can neither
- * block nor be left over. A page needs no server, so that program gets no secrets.
+ * page_data: the object is a file in memory, stdin of ccstream-report: it can neither block nor be
+ * left over. A page requires no network, so that program gets no secrets.
  */
 #include "tools/inspect/page/page_data.h"
 
@@ -26,8 +26,8 @@ static enum status no_program(const char *path, struct error *err) {
                      path);
 }
 
-/* Beside this program, or, where auditwheel has moved this one of a Python package, in the bin/ of
- * its lib/pythonX/site-packages/ccstream.scripts/. */
+/* Next to this program, or, if auditwheel moved this one to
+ * lib/pythonX/site-packages/ccstream.scripts/ of a Python package, in its bin/. */
 static bool find_program(char path[PATH_MAX_BYTES]) {
     return module_file_find(path, PATH_MAX_BYTES, "ccstream-report", NULL) ||
            (module_file_find(path, PATH_MAX_BYTES, "../ccstream.scripts/ccdump", NULL) &&
