@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time of a training step on up to 1,024 GPUs, simulated: the cost model of train/comm/README.md.
+"""Time of a training step on up to 1,024 GPUs, simulated: the cost model of docs/ranks.md.
 
     tests/bench/ranks_model.py                     the tables of docs/results/ranks.md
     tests/bench/ranks_model.py --pause-ms 20       each rank pauses for 20 ms in every thousandth step
