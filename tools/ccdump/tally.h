@@ -49,8 +49,7 @@ enum { TALLY_MAX_BINS = 24 };
  * the last, which include outliers, so that a few of them do not squeeze the rest into one bin.
  */
 struct tally_histogram {
-    uint64_t
-        edges[TALLY_MAX_BINS + 1]; /* multiples of the width; the last one is above all numbers */
+    uint64_t edges[TALLY_MAX_BINS + 1]; /* multiples of the width; the last is above all */
     uint64_t counts[TALLY_MAX_BINS];
     size_t bin_count; /* 0 for an empty tally */
 };

@@ -12,7 +12,7 @@
  * Threading : single-owner.
  * Ownership : the input owns everything it returns; texts, images and facts are borrowed until
  *             the next call that chooses a sample.
- * Untrusted : every byte; limits are those of formats/shard/shard.h and pack/source/source.h.
+ * Untrusted : every byte; limits as in formats/shard/shard.h and pack/source/source.h.
  */
 #ifndef TOOLS_INSPECT_INPUT_H
 #define TOOLS_INSPECT_INPUT_H

@@ -73,7 +73,7 @@ void run_config_words_fini(struct run_config_words *w); /* accepts an all-zero o
 /* The id in RUN/config.json, or a new one if there is none. */
 void run_config_id(char out[RUN_CONFIG_ID_BYTES], const char *run);
 
-/* Writes the current options, atomically; readable by its owner only if they contain secrets.
+/* Writes the current options, atomically; if they contain secrets, readable only by the owner.
  * Returns OK, IO, NOMEM or LIMIT. */
 enum status run_config_write(const struct cli_program *program,
                              const void *options,

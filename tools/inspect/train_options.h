@@ -80,7 +80,7 @@ enum status train_options_keep(struct train_options *kept,
  * words; NULL-terminated. */
 extern const char *const train_preset_names[];
 
-/* The names of --augment: "auto", and those of augment_kind_of; NULL-terminated. */
+/* The names of --augment: "auto" and the names of augment_kind_of; NULL-terminated. */
 extern const char *const train_augment_names[];
 
 /* The words of train_preset_names[preset], for run_config_add_words. */
