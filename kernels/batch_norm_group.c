@@ -6,7 +6,7 @@
  *     mean = mean_a + delta n_b / n
  *     M2   = M2_a + M2_b + delta^2 n_a n_b / n
  *
- * Unlike the difference of sum x^2 and n mean^2, nothing cancels where means lie far from zero.
+ * Unlike in the difference of sum x^2 and n mean^2, nothing cancels if means are far from zero.
  */
 #include "kernels/batch_norm_group.h"
 
@@ -16,7 +16,7 @@ int64_t batch_norm_group_doubles(const struct batch_norm_group *group, int64_t c
     return (1 + (group == NULL ? 0 : (int64_t)group->ranks_count)) * (2 * channels + 1);
 }
 
-/* The 2 C + 1 numbers of every rank, after a rank's own; those are then rank 0's. */
+/* Gathers the 2 C + 1 numbers of every rank after the own ones, which rank 0's then replace. */
 static enum status
 gather(const struct batch_norm_group *g, double *memory, int64_t channels, struct error *err) {
     const size_t count = (size_t)(2 * channels + 1);
@@ -37,11 +37,11 @@ enum status batch_norm_group_merge(const struct batch_norm_group *group,
     for (int64_t rank = 1; rank < group->ranks_count; rank++) {
         const double *other = memory + (1 + rank) * (2 * c + 1);
         const double n = memory[2 * c] + other[2 * c];
-        const double share = other[2 * c] / n; /* n_b / n */
+        const double fraction = other[2 * c] / n; /* n_b / n */
         for (int64_t i = 0; i < c; i++) {
             const double delta = other[i] - memory[i];
-            memory[i] += delta * share;
-            memory[c + i] += other[c + i] + delta * delta * memory[2 * c] * share;
+            memory[i] += delta * fraction;
+            memory[c + i] += other[c + i] + delta * delta * memory[2 * c] * fraction;
         }
         memory[2 * c] = n;
     }

@@ -1,15 +1,15 @@
 /*
- * batch_norm_group: what the backends do with a struct batch_norm_group of ops.h: they merge
- * statistics over the rows of all ranks.
+ * batch_norm_group: merges batch-norm statistics over the rows of all ranks of a struct
+ * batch_norm_group (ops.h).
  *
- * For each of C channels a rank has two numbers of its own rows. With their count they are the
- * 2 C + 1 doubles that it gathers: the first numbers, the second ones, the count. Without a group
- * (NULL) a rank's own numbers are already those of all.
+ * A rank has two numbers per channel from its own rows. With the number of rows they are the
+ * 2 C + 1 doubles that are gathered: the first number of all channels, the second ones, the rows.
+ * Without a group (NULL) a rank's own numbers are already the result.
  *
  *     forward    mean_r, M2_r = sum (x - mean_r)^2     merged
- *     backward   sum dy, and that of dy (x - mean)     added
+ *     backward   sum dy, sum dy (x - mean)             added
  *
- * Both run through the ranks in order, so that all of them get the same bits.
+ * Both are computed in rank order, so the results are bit-identical on all ranks.
  *
  * Threading : as the group's gather.
  */
@@ -18,8 +18,8 @@
 
 #include "kernels/ops.h"
 
-/* Doubles of the memory that the calls below work in: a rank's own 2 C + 1, then those of every
- * rank of the group. */
+/* Size of `memory` below, in doubles: a rank's own 2 C + 1, then those of every rank of the group.
+ * Results replace the own ones. */
 int64_t batch_norm_group_doubles(const struct batch_norm_group *group, int64_t channels);
 
 /* Own means, M2 and count -> those of all rows. Returns OK or what gather returns. */

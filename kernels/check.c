@@ -15,7 +15,7 @@ struct checked {
     const struct op_info *info;
     const void *args;
     enum dtype real;
-    int64_t sizes[LETTERS];   /* by letter; 0: not seen yet */
+    int64_t sizes[LETTERS];   /* by letter; 0: not known yet */
     const struct tensor *any; /* the first operand of any shape */
 };
 
@@ -87,8 +87,8 @@ static enum status missing(const struct checked *c, const struct operand *o, str
 
 /* ---- types and shapes ---- */
 
-/* The operand whose type is the type of the call: the first real one that is not optional, else the
- * first one. NULL: none. */
+/* The operand whose type is the type of the call: the first REAL one that is not optional, else the
+ * first one if it is a PARAM. NULL: the call has no real type. */
 static const struct operand *main_operand(const struct op_info *info) {
     for (int32_t i = 0; i < info->operands_count; i++) {
         if (info->operands[i].type == TYPE_REAL && !info->operands[i].optional) {
@@ -104,7 +104,7 @@ static bool has_dtype(const struct operand *o, enum dtype found, enum dtype real
            (o->type == TYPE_CAST && found == DTYPE_BF16);
 }
 
-/* Operands of any shape: all of one call have the same. */
+/* Operands of any shape: all of one call have the same shape. */
 static enum status
 check_any(struct checked *c, const struct operand *o, const struct tensor *t, struct error *err) {
     struct tensor expected = c->any != NULL ? *c->any : *t;
@@ -255,7 +255,7 @@ op_check(struct device *dev, enum op_id id, const void *args, bool indices, stru
 
 /* ---- cost ---- */
 
-/* How many rows the indices name that are limited by the operand's first letter. */
+/* The number of indices into the rows of a sparse operand: those limited by its first letter. */
 static double rows_named(const struct op_info *info, const struct operand *o, const void *args) {
     for (int32_t i = 0; i < info->operands_count; i++) {
         if (info->operands[i].below == o->shape[0]) {

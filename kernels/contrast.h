@@ -3,18 +3,18 @@
  * (`device.contrasts`), so that a batch of B pairs needs no (B, B) matrix. train/loss/loss_tiled.c
  * is the loop over tiles:
  *
- *   every tile    S = X_r T_c^T,  sums     sums of exponentials of its rows and of its columns
+ *   every tile    S = X_r T_c^T,  sums     sums of exponentials over its rows and over its columns
  *   (the loss)                             from the sums: value, state, the weight of every anchor
- *   every tile    S again,  gradient       G = dL/dS in its place;  dX_r += G T_c,  dT_c += G^T X_r
+ *   every tile    S again,  gradient       G = dL/dS replaces S;  dX_r += G T_c,  dT_c += G^T X_r
  *
- * Each row of a tile is an anchor, whose contrasts are the tile's columns, and the other way round.
- * Of anchor a and contrast c, shift being the contrast's and the rest the anchor's:
+ * Each row of a tile is an anchor whose negatives are the tile's columns, and each column an anchor
+ * whose negatives are the rows. For anchor a and negative c, in both roles of an element:
  *
- *   e_ac = rate_a (S_ac - shift_c),  p_ac = exp(e_ac - largest_a),  G_ac = weight_a p_ac
+ *   e_ac = rate_a (S_ac - shift_c),  p_ac = exp(e_ac - largest_a),  G += weight_a p_ac
  *
- * An anchor's own pair, on the diagonal of S, has none of that: its similarity is reported, its
- * gradient given. Exponents and sums are taken in double; each exponential is an f32 of relative
- * error 2e-7. The order of additions depends on the shape of the tile alone.
+ * Positive pairs, on the diagonal of S, are excluded: their similarity is reported, their gradient
+ * is an input. Exponents and sums are taken in double; each exponential is an f32 with a relative
+ * error of 2e-7. The order of additions depends only on the shape of the tile.
  *
  * Threading : as the device.
  * Ownership : every pointer is borrowed, in the device's memory.
@@ -24,33 +24,33 @@
 
 #include "kernels/ops.h"
 
-/* An element of each for every row of S, or for every column. */
+/* Arrays with one element per row of S, or per column. */
 struct contrast_lines {
-    double *rate, *shift; /* shift: -CONTRAST_HIDDEN: not a contrast of any anchor */
+    double *rate, *shift; /* shift: -CONTRAST_HIDDEN: not a negative of any anchor */
     double *largest, *sum,
         *weighted; /* largest e; sum of p; sum of p S. `gradient` reads largest */
     double *weight, *popularity;
-    double *taken; /* of a contrast: sum over the other side's anchors of popularity_a p_ac */
+    double *taken; /* of a negative: sum over the other side's anchors of popularity_a p_ac */
     double *own,
-        *own_gradient; /* similarity of the own pair, of rows alone; its gradient, as own */
+        *own_gradient; /* similarity of the positive pair, and its gradient; used for rows only */
 };
 
 struct contrast_tile {
-    struct tensor s;                             /* (R, C) F32; its own pairs are overwritten */
+    struct tensor s;                             /* (R, C) F32; its positives are overwritten */
     int64_t row, column;                         /* of S, where the tile begins */
     const struct contrast_lines *rows, *columns; /* of S */
 };
 
 struct device_contrasts {
-    /* Adds the tile to largest (before the first tile -inf), sum and weighted (0), and fills own.
-     * Returns OK or NOMEM, as the next. */
+    /* Adds the tile to largest (initially -inf), sum and weighted (initially 0), and fills own.
+     * Both return OK, NOMEM or DEVICE. */
     enum status (*sums)(struct device *, const struct contrast_tile *, struct error *);
-    /* Replaces S by G, and adds to taken of all lines. */
+    /* Replaces S by G, and adds to `taken` of rows and columns. */
     enum status (*gradient)(struct device *, const struct contrast_tile *, struct error *);
 };
 
-/* Elements of s that are no contrasts: their exponentials are 0. Not larger, so that the rounding
- * of a product with a rate stays far below 1. */
+/* Value of elements of s that are not negatives: their exponentials are 0. Its magnitude is limited
+ * so that its product with a rate has a rounding error far below 1. */
 #define CONTRAST_HIDDEN (-1e9f)
 
 extern const struct device_contrasts cpu_contrasts;

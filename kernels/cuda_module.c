@@ -31,8 +31,8 @@ check_build(const struct backend_module *module, const char *path, struct error 
     return STATUS_OK;
 }
 
-/* Loads a library of the module's that the loader does not find, from the folders in which CUDA and
- * Python's wheels keep theirs; then the module finds it. No folder is relative. */
+/* Loads a library that the module needs and the loader does not find, from the folders of CUDA and
+ * of Python's wheels; then the module finds it. No folder is relative. */
 static bool load_from_elsewhere(const char *name) {
     static const char wheels[] = "/lib/python3*/site-packages/nvidia/*/lib";
     static const struct {
@@ -59,7 +59,7 @@ static bool load_from_elsewhere(const char *name) {
     return loaded;
 }
 
-/* module_file_load, which may miss one library after another. */
+/* module_file_load, repeated while another library is missing. */
 static enum status
 load_with_libraries(void **library, void (**function)(void), const char *path, struct error *err) {
     enum { LIBRARIES_MAX = 16 };
@@ -99,7 +99,7 @@ cuda_module_load(const struct backend_module **out, const char *path, struct err
     return STATUS_OK;
 }
 
-/* The driver's library comes with the driver alone, not with the toolkit. */
+/* The driver's library comes only with the driver, not with the toolkit. */
 static bool driver_present(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
     if (driver != NULL) {

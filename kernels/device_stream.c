@@ -1,5 +1,5 @@
 /*
- * device_stream: records a step, or leaves the device usable where that fails. See device_stream.h.
+ * device_stream: captures a step; if that fails, the device remains usable. See device_stream.h.
  */
 #include "kernels/device_stream.h"
 

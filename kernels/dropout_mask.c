@@ -1,6 +1,6 @@
 /*
- * dropout_mask: two Philox calls: one spreads (seed, step, layer) into a key, the other draws four
- * elements of a sample. Only the second is in inner loops.
+ * dropout_mask: two Philox calls: one turns (seed, step, layer) into a key, the other makes the
+ * numbers of four elements of a sample. Only the second is in inner loops.
  */
 #include "kernels/dropout_mask.h"
 

@@ -1,9 +1,9 @@
 /*
- * dropout_mask: which elements dropout keeps: one definition that every backend follows.
+ * dropout_mask: which elements dropout keeps; all backends use this definition.
  *
  * The mask is a pure function of (seed, step, layer, sample id, element), so a resumed run, another
- * number of ranks or a replayed micro-batch drops the same elements. It does not depend on how far
- * captions are padded: see the two element numberings below.
+ * number of ranks or a replayed micro-batch drops the same elements. It does not depend on the
+ * padding of captions: see the two element numberings below.
  *
  * Threading : pure functions; a stream is read-only once made.
  */
@@ -22,14 +22,14 @@ struct dropout_stream {
  * two words are the key, the third the tweak. */
 void dropout_stream_init(struct dropout_stream *s, uint64_t seed, uint64_t step, uint32_t layer);
 
-/* Draws of elements [4 block, 4 block + 4) of a sample: the upper 24 bits of the words of the
- * Philox block with counter (block, id low, id high, tweak). */
+/* Random numbers of elements [4 block, 4 block + 4) of a sample: the upper 24 bits of the words of
+ * the Philox block with counter (block, id low, id high, tweak). */
 void dropout_draw(uint32_t out[4],
                   const struct dropout_stream *s,
                   uint64_t sample_id,
                   uint32_t block);
 
-/* An element is dropped when its draw is below this: p * 2^24, rounded. */
+/* An element is dropped if its random number is below this: p * 2^24, rounded. */
 uint32_t dropout_threshold(float p);
 
 /* Element number in a tensor (N, T, D): t * D + d. In attention probabilities (N, heads, T, T):

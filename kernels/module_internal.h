@@ -1,8 +1,8 @@
 /*
  * module: the interface of a backend that is a shared library (libccstream_cuda.so).
  *
- * Module and program must be of one build: version, sizes and the number below are compared before
- * any other call.
+ * Module and program must come from one build: version, sizes and BACKEND_MODULE_ABI are compared
+ * before any other call.
  *
  * Threading : the functions may be called by one thread at a time.
  * Ownership : the struct is static; a device is closed by its own close.
@@ -27,7 +27,7 @@ struct backend_module {
     enum status (*count)(int32_t *out, struct error *err);
     /* Writes one line about device `index` (name, memory, architecture). Returns OK or DEVICE. */
     enum status (*describe)(int32_t index, char *out, size_t out_size, struct error *err);
-    /* Opens device `index`. Returns OK, NOMEM, UNSUPPORTED (no such device) or DEVICE. */
+    /* Opens device `index`. Returns as device_open_with, without INVALID. */
     enum status (*open)(struct device **out,
                         int32_t index,
                         const struct device_options *opt,
@@ -38,8 +38,8 @@ typedef const struct backend_module *backend_module_entry(void);
 #define BACKEND_MODULE_SYMBOL "ccstream_backend_module"
 
 /* Loads the CUDA module once and keeps it; may be called by any thread. On failure err->text is one
- * line with the reason: this build has none, no driver, a missing library, or it is of another
- * build. Returns OK or UNSUPPORTED. */
+ * line with the reason: no module in this build, no driver, a missing library, or a module of
+ * another build. Returns OK or UNSUPPORTED. */
 enum status cuda_module(const struct backend_module **out, struct error *err);
 
 /* The checks of cuda_module on a file at `path`, which is not kept. For tests. */

@@ -1,6 +1,6 @@
 /*
- * operands: what the lists of ops.h do not say of an operator: the conditions beyond types and
- * shapes, its FLOPs, captions and dropout; and the table of all of it.
+ * operands: the description of every operator: the lists of ops.h, and what they lack: conditions
+ * beyond types and shapes, FLOPs, captions and dropout.
  */
 #include "kernels/operands.h"
 
@@ -39,7 +39,7 @@
     OPERAND("starts", segments.starts, IN, I32, .shape = "N", .optional = is_optional)             \
     OPERAND("lengths", segments.lengths, IN, I32, .shape = "N", .optional = is_optional,           \
             .below = longest)
-/* What is no tensor: the values of the step; dropout's memory, which is not read where p is 0. */
+/* What is not a tensor: the values of the step; dropout's memory, which is not read if p is 0. */
 #define VALUES(role) OPERAND("values", values, role, VALUES, .optional = false)
 #define DROPOUT                                                                                    \
     OPERAND("values", dropout.values, IN, VALUES, OPTIONAL)                                        \
@@ -152,7 +152,7 @@ OPERATOR(conv_bn_bwd, conv_bn_bwd_rules, conv_bn_bwd_flops, CONV_BN_BWD_TENSORS(
 
 /* ---- conv_gn: as conv_bn, with statistics NG ---- */
 
-/* What a norm has, and all of it, with groups alone. */
+/* With groups all operands of a norm are given, without groups none. */
 static enum status norm_rules(const char *op,
                               int32_t groups,
                               const struct tensor *const *with_groups,
@@ -372,7 +372,7 @@ static enum status attention_bwd_rules(const void *args, const int64_t *sizes, s
     return attention_shapes("attention_bwd", op->heads, &op->dropout, sizes, err);
 }
 
-/* Two products of (T,Dh) with (T,Dh) a head, all T x T; five in the backward pass. */
+/* Per head two products of (T,Dh) with (T,Dh), all T x T; five in the backward pass. */
 static double attention_flops(const void *args) {
     const struct attention *op = args;
     return 4.0 * count(&op->lse) * (double)(op->lse.shape[2] * op->out.shape[1] / op->heads);

@@ -48,7 +48,7 @@ struct operand {
     enum operand_type type;
     const char *shape; /* see OPS_TENSOR in ops.h */
     bool optional;
-    char below; /* i32: values lie in [0, size of that letter), lengths in [1, size]; 0: any */
+    char below; /* i32: values are in [0, size of that letter), lengths in [1, size]; 0: any */
     size_t mode_offset; /* of its enum write_mode; 0: it has none */
     bool is_sparse;     /* only rows that an index names are read or written */
 };
@@ -82,7 +82,7 @@ static inline enum write_mode operand_mode(const struct operand *o, const void *
 /* The type of a tensor operand in a call of type `real`. */
 enum dtype operand_dtype(const struct operand *o, enum dtype real);
 
-/* Reads the next dimension of a shape: *factor times the size of *letter (0: times 1). False at the
+/* Reads the next dimension of a shape: *factor times the size of *letter (0: *factor). False at the
  * end. */
 bool operand_next_dimension(const char **shape, int64_t *factor, char *letter);
 
@@ -96,13 +96,12 @@ op_check(struct device *dev, enum op_id id, const void *args, bool indices, stru
 /* Whether the device has the operator. */
 bool op_available(const struct device *dev, enum op_id id);
 
-/* One call of an operator by its number. Returns what it returns, or UNSUPPORTED where the device
- * lacks it. */
+/* Calls an operator by its number. Returns its status, or UNSUPPORTED if the device lacks it. */
 enum status op_call(struct device *dev, enum op_id id, const void *args, struct error *err);
 
-/* Bytes of operands, where each is read once and written once. */
+/* Bytes of operands, each read or written once, or both (added to). */
 double op_bytes(enum op_id id, const void *args);
-/* Additions and multiplications; 0 where only memory traffic counts. */
+/* Additions and multiplications; 0 if only memory traffic counts. */
 double op_flops(enum op_id id, const void *args);
 
 int64_t conv_out_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad);    /* floor form */
@@ -113,7 +112,7 @@ int64_t avgpool_out_size(int64_t in, int64_t kernel, int64_t stride, int64_t pad
  *
  *     OPS_DECLARE   the prototype
  *     OPS_CHECKED   the wrapper; indices: as op_check's
- *     OPS_ENTRY     its place in the initialiser of the table
+ *     OPS_ENTRY     its entry in the initialiser of the table
  */
 #define OPS_DECLARE(backend, name)                                                                 \
     enum status backend##_##name(struct device *dev, const struct name *op, struct error *err);

@@ -11,26 +11,28 @@
  *
  * Threading : a struct device has one owner; distinct devices are independent.
  * Ownership : tensors are views. Memory comes from alloc and goes back through free. An argument
- *             struct is read during the call only.
+ *             struct is read during the call only, its tensors' memory until the work is done.
  * Order     : calls on one device run in order. download and sync wait for them, and calls with a
  *             batch_norm_group for the other ranks; on a GPU alloc, free, an upload without room
  *             and an operator whose workspace grows may wait too.
  * Layout    : dense row-major. Images are (N,H,W,C); convolution weights (O,KH,KW,I); linear
  *             weights (OUT,IN).
- * Optional  : operands marked optional may be omitted: a zero field.
- * Types     : one real type per call, that of its main input: F32, BF16, or F64 (only cpu-ref;
- *             finite differences require it). In a BF16 call activations and their gradients (in,
- *             out, pre, residual, sum, qkv, din, dout, ...) are of that type, and so are
- *             weight, table and positions, which are working copies; vectors of parameters and
- *             statistics (gamma, beta, bias, mean, rstd, running_*, norm) and all gradients of
- *             parameters are F32. Sums are taken in f32 or wider; a result is rounded once, when it
- *             is stored, to nearest even; what a later stage reads back (pre, sum, dpre) it
- *             reads as stored. Operators that differ say so. A device returns UNSUPPORTED for a
- *             type it lacks; `supports` reports that beforehand.
- * Checks    : every operator checks types, shapes and numbers first and returns INVALID with a
- *             message that names the operand and both shapes. A refused call has written nothing.
+ * Optional  : operands marked OPTIONAL may be omitted: a zero field.
+ * Types     : one real type per call, that of its first REAL operand that is not optional (mostly
+ *             `out`), or of an optimiser's `value`: F32, BF16, or F64 (only cpu-ref, for finite
+ *             differences). In a BF16 call activations and their gradients (in, out, pre, residual,
+ *             sum, qkv, din, dout, ...) have that type, and so have weight, table and positions,
+ *             which are working copies; vectors of parameters and statistics (gamma, beta, bias,
+ *             mean, rstd, running_*, norm) and all gradients of parameters are F32. Sums are taken
+ *             in f32 or wider; a result is rounded once, to nearest even, when it is stored; later
+ *             stages read the stored values (pre, sum, dpre). Exceptions are stated at the
+ *             operator. A device returns UNSUPPORTED for a type it lacks, as does `supports`.
+ * Checks    : types, shapes, numbers and, in host memory, indices and captions are checked before
+ *             anything is written: INVALID, with a message that names the operand and both shapes.
+ *             On a GPU kernels find wrong indices and captions, and stay within bounds; the next
+ *             sync, download or wait (device_stream.h) returns INVALID.
  * Gradients : WRITE_SET overwrites, WRITE_ADD adds to what is there. Reductions have a fixed order:
- *             the same call gives the same bits.
+ *             a repeated call is bit-identical, unless `deterministic` below is off.
  */
 #ifndef KERNELS_OPS_H
 #define KERNELS_OPS_H
@@ -45,8 +47,7 @@ enum dtype { DTYPE_F32 = 1, DTYPE_F64, DTYPE_I32, DTYPE_U64, DTYPE_U8, DTYPE_BF1
 
 size_t dtype_size_bytes(enum dtype t);
 const char *dtype_name(enum dtype t);
-/* The type of a parameter's vector or gradient in a call of type `real`: F32 for BF16, else `real`.
- */
+/* The type of parameter vectors and gradients in a call of type `real`: F32 for BF16, else that. */
 enum dtype param_dtype(enum dtype real);
 
 enum write_mode { WRITE_SET, WRITE_ADD };
@@ -61,12 +62,12 @@ enum activation {
 
 enum { TENSOR_MAX_DIMS = 4 };
 
-/* A view: shape and place. data == NULL: omitted. */
+/* A view: address, type and shape. data == NULL: omitted. */
 struct tensor {
     void *data;
     enum dtype dtype;
     int32_t ndim;
-    int64_t shape[TENSOR_MAX_DIMS]; /* counts of elements */
+    int64_t shape[TENSOR_MAX_DIMS]; /* elements per dimension */
 };
 
 bool tensor_present(const struct tensor *t);  /* not omitted */
@@ -82,39 +83,37 @@ struct tensor tensor_4d(void *data, enum dtype dtype, int64_t a, int64_t b, int6
 
 /* Captions in a flat list of R token rows. Caption n has rows [starts[n], starts[n] +
  * lengths[n]), and a row's position is its distance from starts[n]. Padded: starts[n] = n T, R = N
- * T. Packed: each caption starts where the last one ends. starts ascend, captions do not overlap,
- * lengths are at least 1. Rows of no caption are not read; where an operator writes such rows it
- * writes zeros. So packed and padded captions give the same numbers. Values are checked where the
- * device's memory is the host's; elsewhere an operator stays within bounds. */
+ * T. Packed: each caption starts where the previous one ends. starts ascend, captions do not
+ * overlap, lengths are at least 1. Rows outside captions are not read; an operator that writes such
+ * rows writes zeros. So its results for packed and padded captions are equal. */
 struct segments {
     struct tensor starts, lengths; /* (N) i32 */
 };
 
-/* What changes from one training step to the next, in device memory: a step is a function of it and
- * of its batch, so it can be recorded once and replayed. The host sets the fields before
- * `grad_norm` for every step (STEP_VALUES_SET_BYTES of them) and the whole once, with sound = 1;
+/* What changes from one training step to the next, in device memory: a step is a function of these
+ * values and of its batch, so it can be captured once and replayed. The host sets the fields before
+ * `grad_norm` (STEP_VALUES_SET_BYTES) for every step, and the whole struct once, with sound = 1;
  * the device sets the others. Multiples of 8 bytes, no padding. */
 struct step_values {
-    uint64_t step;  /* done before this one: 0 in the first; keys dropout, counts bias correction */
+    uint64_t step;  /* steps done before, from 0; keys dropout, counts Adam's bias correction */
     uint64_t epoch; /* from 0 */
-    double lr;      /* of the parameters */
-    double zeta_lr_image, zeta_lr_text; /* of the losses that learn a temperature per sample */
-    double grad_norm;                   /* grad_scale: of the gradients, before clipping */
-    double grad_scale;                  /* grad_scale: gradients are multiplied by this */
-    double squares[2];                  /* inputs of grad_scale: sums of squares */
-    /* Set where the device computes the loss. batch_log_u and batch_zeta are means over the batch's
-     * samples after the step, by side; NaN where the loss keeps no such number. */
+    double lr;      /* learning rate of the parameters */
+    double zeta_lr_image, zeta_lr_text; /* learning rates of zeta (nuclr) */
+    double grad_norm;                   /* by grad_scale: norm of the gradients before clipping */
+    double grad_scale;                  /* by grad_scale: the factor of all gradients */
+    double squares[2];                  /* read by grad_scale: sums of squares */
+    /* Set if the device computes the loss. batch_log_u and batch_zeta are means over the batch's
+     * samples after the step, by side; NaN if the loss has no such column. */
     double loss, objective, tau;
     double batch_log_u[2], batch_zeta[2];
-    uint64_t sound; /* 1; becomes 0 at the first step whose loss or gradient is not finite, and from
-                       then on optimisers change nothing */
+    uint64_t sound; /* 1; 0 from the first step on with a loss, gradient or id that is not usable:
+                       optimisers then change nothing */
 };
 #define STEP_VALUES_SET_BYTES offsetof(struct step_values, grad_norm)
 
-/* Mask element e of sample n in layer l: keep when the counter generator keyed by (seed, step,
- * sample id, layer, e) draws >= p; kept values are scaled by 1/(1 - p). So ranks, micro-batches and
- * resumed runs drop the same elements (rng.h, RNG_DROPOUT). Exact mapping: kernels/dropout_mask.h.
- */
+/* Element e of a sample is kept if the counter-based generator, keyed by (seed, step, sample id,
+ * layer, e), yields at least p; kept values are scaled by 1/(1 - p). So ranks, micro-batches and
+ * resumed runs drop the same elements. Exact mapping: kernels/dropout_mask.h. */
 struct dropout_params {
     float p; /* [0, 1) */
     uint32_t layer;
@@ -133,12 +132,11 @@ struct pool_params {
     int32_t kernel, stride, pad;
 };
 
-/* The ranks whose rows share the batch statistics of conv_bn. All make the same calls in training,
- * in the same order, each with its own images, of any count. */
+/* The ranks whose rows share the batch statistics of conv_bn. In training all make the same calls
+ * in the same order, each with any number of images. */
 struct batch_norm_group {
     int32_t ranks_count; /* >= 1 */
-    /* Collective, in host memory: own_bytes of every rank, in the order of ranks, to all
-     * (ranks_count * own_bytes). */
+    /* Collective: all (ranks_count * own_bytes) = own_bytes of every rank, by rank; host memory. */
     enum status (
         *gather)(void *cookie, void *all, const void *own, size_t own_bytes, struct error *err);
     void *cookie;
@@ -147,11 +145,11 @@ struct batch_norm_group {
 /* ---- operators: their arguments, outputs first ---- */
 
 /* NAME_TENSORS lists the tensors of an operator as T(field, role, type, shape), or W with more:
- * OPTIONAL, SPARSE, MODE(where its write_mode is), BELOW(the limit of its indices). The checks of
- * every call are made from these lists; operands.h describes roles and types. A shape is a letter
- * for each dimension, and equal letters of one operator are equal sizes: "NHWI" and "OKLI". A digit
- * before a letter multiplies it, a digit at the end is a size: "R3D", "NHW3". "*" is any shape, the
- * same for all tensors that have it. */
+ * OPTIONAL, SPARSE, MODE(field of its write_mode), BELOW(limit of its indices). The checks of every
+ * call are made from these lists; operands.h describes roles and types. A shape has one letter per
+ * dimension, and equal letters of one operator are equal sizes: "NHWI" and "OKLI". A digit before a
+ * letter multiplies it, a digit at the end is a size: "R3D", "NHW3". "*" is any shape, the same for
+ * all tensors of the operator that have it. */
 #define OPS_TENSOR(field, ...) struct tensor field;
 
 /* out = value, of any shape */
@@ -172,8 +170,8 @@ struct cast {
 
 struct image_norm; /* formats/base/image_norm.h */
 
-/* out = (in / 255 - mean[c]) / deviation[c], in square patches of `patch` pixels, each a row of its
- * pixels in order: C = 3 patch^2, P = H / patch, Q = W / patch, whole. patch 1: out is NHW3. */
+/* out = (in / 255 - mean[c]) / deviation[c], in square patches of side `patch`, each the row of its
+ * pixels: C = 3 patch^2, P = H / patch, Q = W / patch, without remainder. patch 1: out is NHW3. */
 #define NORMALIZE_U8_TENSORS(T, W)                                                                 \
     T(out, OUT, REAL, "NPQC")                                                                      \
     T(in, IN, U8, "NHW3")
@@ -183,7 +181,7 @@ struct normalize_u8 {
     int32_t patch;                 /* >= 1 */
 };
 
-/* Convolution, batch norm, residual and activation:
+/* Convolution, batch norm (Ioffe and Szegedy, 2015, algorithm 1), residual and activation:
  *
  *     pre = conv(in, weight)
  *     out = act((pre - mean) rstd gamma + beta + residual)
@@ -191,13 +189,13 @@ struct normalize_u8 {
  * OH = (H + 2 pad - KH)/stride + 1. pre, mean and rstd are kept for the backward pass. In training
  * mean and rstd are over (N,OH,OW) of pre as stored, with the biased variance, and running =
  * (1 - momentum) running + momentum batch (running_var takes the unbiased variance, as PyTorch).
- * Without training they are the running ones. In training running_mean and running_var may be
- * omitted, both or none: then no running statistics change, as in a second pass over a batch.
+ * Without training they are the running ones. In training running_mean and running_var may both be
+ * omitted: then no running statistics change, as in a second pass over a batch.
  *
- * With a group the batch is that of all its ranks: mean, rstd and the running statistics become the
- * same bits on each. dgamma and dbeta stay sums over the rank's own rows, as dweight does: a
- * gradient of all ranks is the sum over ranks for every parameter. Devices with memory of their own
- * return UNSUPPORTED. */
+ * With a group the batch is that of all its ranks: mean, rstd and the running statistics are
+ * bit-identical on all ranks. dgamma and dbeta remain sums over the rank's own rows, as dweight
+ * does: for every parameter the gradient is the sum over ranks. GPUs return UNSUPPORTED for a
+ * group. */
 #define CONV_BN_TENSORS(T, W)                                                                      \
     T(out, OUT, REAL, "NPQO")                                                                      \
     T(pre, OUT, REAL, "NPQO")                                                                      \
@@ -215,12 +213,12 @@ struct conv_bn {
     struct conv_params conv;
     const struct batch_norm_group *group; /* of the batch statistics; NULL: this call alone */
     bool training;
-    float eps;      /* > 0; 1e-5 */
-    float momentum; /* weight of the new value in the running statistics, 0.1 */
+    float eps;      /* > 0, usually 1e-5 */
+    float momentum; /* weight of the batch in the running statistics, usually 0.1 */
 };
 
-/* Of the training form. The mask of the ReLU comes from `out`, or from pre and beta: exactly one of
- * the two is given, and beta only where the forward call had no residual. */
+/* Gradients of the training form. The ReLU's mask is computed from `out`, or from pre and beta:
+ * exactly one of out and beta is given, and beta only if the forward call had no residual. */
 #define CONV_BN_BWD_TENSORS(T, W)                                                                  \
     W(din, OUT, REAL, "NHWI", OPTIONAL, MODE(din_mode))                                            \
     W(dresidual, OUT, REAL, "NPQO", OPTIONAL,                                                      \
@@ -243,7 +241,7 @@ struct conv_bn_bwd {
     enum write_mode din_mode, dresidual_mode;
     enum write_mode param_mode; /* of dweight, dgamma, dbeta */
     struct conv_params conv;
-    const struct batch_norm_group *group; /* that of the forward call */
+    const struct batch_norm_group *group; /* as in the forward call */
 };
 
 /* Convolution, group norm or none, residual and activation (Wu and He, "Group normalization",
@@ -253,9 +251,9 @@ struct conv_bn_bwd {
  *     out = act((pre - mean) rstd gamma + beta + residual)
  *
  * mean and rstd are over (OH,OW) and the O / groups channels of a group of one image of pre as
- * stored, with the biased variance; they are kept for the backward pass. groups 0: out = act(pre +
- * residual); what only a norm has is omitted, and `out` holds pre in between. There is no
- * difference between training and inference. */
+ * stored, with the biased variance; they are kept for the backward pass. groups 0: no norm, out =
+ * act(pre + residual); pre, mean, rstd, gamma and beta are omitted, and `out` holds pre meanwhile.
+ * Training and inference do not differ. */
 #define CONV_GN_TENSORS(T, W)                                                                      \
     T(out, OUT, REAL, "NPQO")                                                                      \
     W(pre, OUT, REAL, "NPQO", OPTIONAL)                                                            \
@@ -270,10 +268,10 @@ struct conv_gn {
     CONV_GN_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct conv_params conv;
     int32_t groups; /* G: a divisor of O, or 0 */
-    float eps;      /* > 0; 1e-5 */
+    float eps;      /* > 0, usually 1e-5 */
 };
 
-/* `out` carries the mask of the ReLU. */
+/* The ReLU's mask is computed from `out`. */
 #define CONV_GN_BWD_TENSORS(T, W)                                                                  \
     W(din, OUT, REAL, "NHWI", OPTIONAL, MODE(din_mode))                                            \
     W(dresidual, OUT, REAL, "NPQO", OPTIONAL,                                                      \
@@ -298,7 +296,7 @@ struct conv_gn_bwd {
     int32_t groups;
 };
 
-/* argmax: offset ky kernel + kx inside the window, the first maximum wins. Windows lie inside the
+/* argmax: offset ky kernel + kx inside the window, of the first maximum. Windows are inside the
  * padded plane: OH = (H + 2 pad - kernel)/stride + 1. */
 #define MAXPOOL_TENSORS(T, W)                                                                      \
     T(out, OUT, REAL, "NPQC")                                                                      \
@@ -319,8 +317,8 @@ struct maxpool_bwd {
     struct pool_params pool;
 };
 
-/* A window that crosses the border is truncated, and its sum is divided by the elements inside. OH
- * = ceil((H + 2 pad - kernel)/stride) + 1; the last window starts inside. */
+/* A window that crosses the border is truncated, and its sum is divided by the number of elements
+ * inside. OH = ceil((H + 2 pad - kernel)/stride) + 1; the last window starts inside. */
 #define AVGPOOL_TENSORS(T, W)                                                                      \
     T(out, OUT, REAL, "NPQC")                                                                      \
     T(in, IN, REAL, "NHWC")
@@ -366,7 +364,7 @@ struct linear {
     enum activation act; /* NONE, or a GELU */
 };
 
-/* out = act(pre): the second half of a linear alone, with the same bits. CPU devices. */
+/* out = act(pre): the activation of a linear alone, bit-identical to it. CPU devices only. */
 #define GELU_TENSORS(T, W)                                                                         \
     T(out, OUT, REAL, "MO")                                                                        \
     T(pre, IN, REAL, "MO")
@@ -379,7 +377,7 @@ struct gelu {
     W(din, OUT, REAL, "MI", OPTIONAL, MODE(din_mode))                                              \
     W(dweight, OUT, PARAM, "OI", MODE(param_mode))                                                 \
     W(dbias, OUT, PARAM, "O", OPTIONAL, MODE(param_mode))                                          \
-    W(dpre, SCRATCH, REAL, "MO", OPTIONAL) /* with a GELU alone */                                 \
+    W(dpre, SCRATCH, REAL, "MO", OPTIONAL) /* required with a GELU */                              \
     T(dout, IN, REAL, "MO")                                                                        \
     T(in, IN, REAL, "MI")                                                                          \
     T(weight, IN, REAL, "OI")                                                                      \
@@ -391,7 +389,7 @@ struct linear_bwd {
     enum activation act;
 };
 
-/* out = alpha op(a) op(b) (+ out with ADD); op transposes where asked. */
+/* out = alpha op(a) op(b) (+ out with ADD); op transposes if its flag is set. */
 #define MATMUL_TENSORS(T, W)                                                                       \
     W(out, OUT, REAL_OR_PARAM, "MN", MODE(mode)) /* BF16 or F32 in a BF16 call */                  \
     T(a, IN, REAL, "AB")                         /* op(a) is (M,K), op(b) (K,N) */                 \
@@ -414,8 +412,8 @@ struct embedding {
     struct segments segments;
 };
 
-/* Contributions of equal tokens are added in order of their rows. dtable and tokens are omitted
- * together: then dpositions alone is computed. */
+/* Contributions of equal tokens are added in row order. dtable and tokens may both be omitted: then
+ * only dpositions is computed. */
 #define EMBEDDING_BWD_TENSORS(T, W)                                                                \
     W(dtable, OUT, PARAM, "VD", OPTIONAL, MODE(mode))                                              \
     W(dpositions, OUT, PARAM, "PD", MODE(mode))                                                    \
@@ -427,7 +425,7 @@ struct embedding_bwd {
     enum write_mode mode;
 };
 
-/* sum = a + b; out = (sum - mean) rstd gamma + beta, statistics along a row, biased variance */
+/* sum = a + b; out = (sum - mean) rstd gamma + beta, with statistics per row and biased variance */
 #define LAYERNORM_TENSORS(T, W)                                                                    \
     T(out, OUT, REAL, "MD")                                                                        \
     T(sum, OUT, REAL, "MD") /* may alias a */                                                      \
@@ -457,12 +455,12 @@ struct layernorm_bwd {
     enum write_mode param_mode; /* of dgamma, dbeta */
 };
 
-/* Multi-head attention within each caption: out = dropout(softmax(q k^T / sqrt Dh)) v, with q, k
- * and v of D = heads Dh side by side in qkv. Causal: a row sees itself and the rows before it
- * alone. Of each row's probabilities only lse is kept, the log of the sum of e^(q k / sqrt Dh) over
- * the keys it sees, 0 beyond a caption's length: the backward pass computes them again, so memory
- * grows with T and not with its square. T: the longest caption, at most ATTENTION_MAX_TOKENS, with
- * dropout DROPOUT_MAX_TOKENS. */
+/* Multi-head attention within each caption (Vaswani et al., 2017, equation 1): out =
+ * dropout(softmax(q k^T / sqrt Dh)) v, with q, k and v of D = heads Dh side by side in qkv. Causal:
+ * a row attends only to itself and earlier rows. Kept is only lse, per row the log of the sum of
+ * e^(q k / sqrt Dh) over its keys, 0 beyond a caption's length: the backward pass recomputes the
+ * probabilities, so memory grows with T, not with its square. T: length of the longest caption, at
+ * most ATTENTION_MAX_TOKENS, with dropout DROPOUT_MAX_TOKENS. */
 enum { ATTENTION_MAX_TOKENS = 4096 };
 
 #define ATTENTION_TENSORS(T, W)                                                                    \
@@ -477,7 +475,7 @@ struct attention {
     struct dropout_params dropout; /* on the probabilities; p 0: none */
 };
 
-/* out, lse: those of the forward pass, which had the same heads, mask and dropout. */
+/* out, lse: from the forward pass, which had the same heads, causal and dropout. */
 #define ATTENTION_BWD_TENSORS(T, W)                                                                \
     T(dqkv, OUT, REAL, "R3D")                                                                      \
     T(dout, IN, REAL, "RD")                                                                        \
@@ -492,8 +490,8 @@ struct attention_bwd {
     struct dropout_params dropout;
 };
 
-/* out = mask(in); the element number is position of the row * D + column. Applied to a gradient it
- * is its own backward pass. */
+/* out = mask(in); the element number is (row's position) * D + column. Applied to a gradient it is
+ * its own backward pass. */
 #define DROPOUT_TENSORS(T, W)                                                                      \
     T(out, OUT, REAL, "RD") /* may alias in */                                                     \
     T(in, IN, REAL, "RD")
@@ -503,7 +501,7 @@ struct dropout {
     struct dropout_params dropout;
 };
 
-/* out (N,D) = mean of the rows of caption n of in (R,D) */
+/* out (N,D): row n = mean over the rows of caption n in `in` (R,D) */
 #define SEGMENT_MEAN_TENSORS(T, W)                                                                 \
     T(out, OUT, REAL, "ND")                                                                        \
     T(in, IN, REAL, "RD")
@@ -530,7 +528,7 @@ struct gather_rows {
     GATHER_ROWS_TENSORS(OPS_TENSOR, OPS_TENSOR)
 };
 
-/* out (M,D)[rows] = or += in (N,D). Other rows keep what they had. */
+/* out (M,D)[rows] = or += in (N,D). Other rows are unchanged. */
 #define SCATTER_ROWS_TENSORS(T, W)                                                                 \
     W(out, OUT, REAL, "MD", SPARSE, MODE(mode))                                                    \
     T(in, IN, REAL, "ND")                                                                          \
@@ -577,21 +575,20 @@ struct sum_squares {
 };
 
 /* grad_norm = sqrt of the sum of the first `count` squares of values; grad_scale = clip_norm /
- * grad_norm where that is below 1 and clip_norm > 0, else 1; sound = 0 where grad_norm is not
- * finite. */
+ * grad_norm if that is below 1 and clip_norm > 0, else 1; sound = 0 if grad_norm is not finite. */
 struct grad_scale {
     struct step_values *values; /* on the device */
     int32_t count;              /* 1 or 2 */
     double clip_norm;           /* >= 0 */
 };
 
-/* Optimisers, over ranges of equal shape. Nothing is changed where sound is 0. lr, grad_scale and
- * the step of the values are rounded to f32 where they meet f32.
+/* Optimisers, over ranges of equal shape. If sound is 0 they change nothing. lr and grad_scale of
+ * the values are rounded to f32 where they meet f32.
  *
- * AdamW (Loshchilov and Hutter): value *= 1 - lr weight_decay, then the Adam step; bias correction
- * is that of step + 1. Coupled, it is Adam (Kingma and Ba) with L2, as PyTorch's Adam with
- * weight_decay: g = grad_scale grad + weight_decay value, then the Adam step. Only CPU devices
- * have it. */
+ * AdamW (Loshchilov and Hutter, 2019, algorithm 2): value *= 1 - lr weight_decay, then the Adam
+ * step; bias correction is that of step + 1. Coupled, it is Adam (Kingma and Ba, 2015, algorithm 1)
+ * with L2, as PyTorch's Adam with weight_decay: g = grad_scale grad + weight_decay value, then the
+ * Adam step; only on CPU devices. */
 #define ADAMW_TENSORS(T, W)                                                                        \
     T(value, BOTH, PARAM, "*")                                                                     \
     W(working, OUT, BF16, "*", OPTIONAL) /* receives the new value, rounded: bf16 calls read it */ \
@@ -601,7 +598,7 @@ struct grad_scale {
 struct adamw {
     ADAMW_TENSORS(OPS_TENSOR, OPS_TENSOR)
     float beta1, beta2, eps, weight_decay;
-    float lr_scale; /* times lr of the values */
+    float lr_scale; /* > 0; a factor of values->lr */
     bool coupled;
     const struct step_values *values; /* on the device */
 };
@@ -644,8 +641,8 @@ struct lars {
 
 /* ---- the table ---- */
 
-/* Every operator, as X(name): those of every device, and those that only CPU devices have. On
- * other devices the members of the latter are NULL (op_available in operands.h). */
+/* Every operator, as X(name): those of every device, and those of CPU devices only. On other
+ * devices the members of the latter are NULL (op_available in operands.h). */
 #define OPS_LIST(X) OPS_EVERYWHERE_LIST(X) OPS_CPU_LIST(X)
 #define OPS_CPU_LIST(X)                                                                            \
     X(lars)                                                                                        \
@@ -691,7 +688,7 @@ struct device;
 struct ops {
     const char *name; /* "cpu-ref", "cpu", "cuda" */
 
-    /* ---- memory and order ---- */
+    /* ---- memory and order: OK or NOMEM; GPUs also DEVICE, or UNSUPPORTED in a capture ---- */
     enum status (*alloc)(struct device *,
                          size_t size_bytes,
                          void **out,
@@ -702,7 +699,7 @@ struct ops {
     enum status (
         *download)(struct device *, void *host, const void *src, size_t size_bytes, struct error *);
     enum status (*sync)(struct device *, struct error *);
-    /* Returns OK if the device computes in a real type, else UNSUPPORTED with the reason in one
+    /* Whether the device computes in a real type. Returns OK, or UNSUPPORTED with the reason in one
      * line, such as what the processor lacks. */
     enum status (*supports)(struct device *, enum dtype, struct error *);
 
@@ -722,38 +719,38 @@ struct device {
     const struct ops *ops;
     const struct device_losses *losses;       /* NULL: losses run on the host */
     const struct device_contrasts *contrasts; /* NULL: losses need the whole matrix */
-    const struct device_stream *stream; /* NULL: its memory is the host's and nothing overlaps */
-    const struct device_ranks *ranks;   /* NULL: ranks exchange host memory */
+    const struct device_stream *stream;       /* NULL: its memory is the host's, nothing overlaps */
+    const struct device_ranks *ranks;         /* NULL: ranks exchange host memory */
     void (*close)(struct device *);
-    unsigned char uuid[16]; /* of a GPU; zeros: unknown, or none */
-    size_t free_bytes;      /* of a GPU's memory after it was opened; 0: none of its own */
-    char note[512]; /* one line for the user if "auto" did not open its first choice, else "" */
+    unsigned char uuid[16]; /* of a GPU; zeros: not a GPU, or unknown */
+    size_t free_bytes;      /* free memory of a GPU when it was opened; 0: not a GPU */
+    char note[512];         /* one line for the user if "auto" did not open a GPU, else "" */
 };
 
 struct log_sink; /* formats/base/log.h */
 
 struct device_options {
-    int32_t threads_count; /* CPU devices; 0: all CPUs of the process */
-    int32_t local_rank; /* "cuda" and "auto": the number of the GPU, modulo those that this process
-                           sees: each rank of a machine may see its own alone; default 0 */
-    bool deterministic; /* cuda: only library kernels that give the same bits again; default true */
+    int32_t threads_count; /* CPU devices; default 0: all CPUs of the process */
+    int32_t local_rank; /* "cuda" and "auto" open GPU local_rank modulo the number of visible GPUs,
+                           since a rank may see only its own; default 0 */
+    bool deterministic; /* cuda: only deterministic library kernels; default true */
     bool tf32;     /* cuda: f32 products on tensor cores with 10-bit mantissas; default false */
     bool autotune; /* cuda: time the kernels of each shape once and use the fastest; default false
                     */
-    const char *plan_cache; /* cuda: folder that stores found plans; NULL: none */
-    /* cuda: at DEBUG the cuDNN engine of every shape, at WARN engines that refuse to run; NULL:
-     * silent. Borrowed while the device is open. */
+    const char *plan_cache; /* cuda: folder of conv-plans.txt, cuDNN's chosen plans; NULL: none */
+    /* cuda: at DEBUG the cuDNN engine of every shape, at WARN engines that fail; NULL: no log.
+     * Borrowed while the device is open. */
     const struct log_sink *log;
 };
 
 void device_options_default(struct device_options *opt);
 
 /* Opens a device by name: "cpu" (oneDNN), "cpu-ref", "cuda" or "cuda:N" (the module of
- * kernels/cuda), or "auto": cuda where it works, else cpu with the reason in `note`. Any other name
- * opens that device or fails; so does "auto" for a rank that has no GPU where others have one.
- * threads_count holds for the whole process (oneDNN and OpenMP share it). Returns OK, NOMEM,
- * UNSUPPORTED (unknown name, with the list of names in the message; or no CUDA here, with the
- * reason) or DEVICE. */
+ * kernels/cuda), or "auto": cuda if it works, else cpu with the reason in `note`. A rank above 0
+ * whose GPU cannot be opened fails instead: the others have opened theirs. threads_count applies to
+ * the whole process. Returns OK, INVALID (a negative option), NOMEM, UNSUPPORTED (no such device or
+ * no CUDA, with the reason), LIMIT (plan_cache is too long), DEVICE, or a failure of reading
+ * plan_cache. */
 enum status device_open_with(struct device **out,
                              const char *name,
                              const struct device_options *opt,
@@ -763,8 +760,8 @@ enum status
 device_open(struct device **out, const char *name, int32_t threads_count, struct error *err);
 void device_close(struct device *dev); /* accepts NULL */
 
-/* Calls `line` once for every device that can be named: the name, whether it works, and one line
- * about it or about what is missing. */
+/* Calls `line` once per device: its name, whether it works, and one line about it, or about what is
+ * missing. */
 void device_list(void (*line)(const char *name, bool works, const char *text, void *cookie),
                  void *cookie);
 

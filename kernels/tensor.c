@@ -1,5 +1,5 @@
 /*
- * tensor: views and their sizes.
+ * tensor: types, views and their sizes.
  */
 #include "kernels/ops.h"
 
