@@ -1,17 +1,17 @@
 /*
  * attention: out = dropout(softmax(q k^T / sqrt Dh)) v for short sequences, one head at a time.
  *
- * Threads take (sample, head) pairs; everything of one head stays in the cache. All products of
- * both directions have one form, rows of `out` as combinations of rows of `b`, so keys and values
- * are transposed once where they are the right factor of a product over Dh:
+ * Threads take (sample, head) pairs; the data of one head stays in the cache. All products of both
+ * directions have one form, rows of `out` as combinations of rows of `b`, so keys and values are
+ * transposed once if they are the right factor of a product over Dh:
  *
  *   forward : S = q K^T            P = softmax(S)       out = (P F) v            F: dropout factors
  *   backward: S and P again        dA = (dout V^T) F    dS = P (dA - <P,dA>)
  *             dq = dS k, dk = dS^T q, dv = (P F)^T dout
  *
  * Rows of matrices of scores are `stride` floats apart, the caption's length rounded up to whole
- * vectors. Nothing depends on T or on where a caption lies but addresses, so packed and padded
- * captions give the same bits.
+ * vectors. Only addresses depend on T and on the position of a caption, so results for packed and
+ * padded captions are bit-identical.
  */
 #include <float.h>
 #include <math.h>
@@ -47,7 +47,7 @@ struct product {
         enum { PARTS = LANES / WIDTH };                                                            \
         const int64_t whole = p->n / LANES * LANES;                                                \
         for (int64_t m = 0; m < p->m; m += ROWS) {                                                 \
-            const float *a[ROWS]; /* the last row again beyond it */                               \
+            const float *a[ROWS]; /* beyond the last row: that row */                              \
             EACH(r, ROWS) a[r] = p->a + (m + r < p->m ? m + r : p->m - 1) * p->a_row;              \
             for (int64_t n = 0; n < whole; n += LANES) {                                           \
                 part s[ROWS][PARTS];                                                               \
@@ -117,8 +117,8 @@ CPU_CLONES static void transpose(float *restrict out,
     }
 }
 
-/* 0, from `length` on the lowest number: without a comparison, for which GCC would divide the loop
- * into two, of which the second is not vectorised. */
+/* 0, from `length` on the lowest number. Without a comparison: GCC would split the loop in two and
+ * not vectorise the second. */
 static inline float hidden_from(int32_t length, int32_t i) {
     return FLT_MAX * (float)((length - 1 - i) >> 31);
 }
@@ -293,13 +293,13 @@ static void row_factors(const struct heads *h,
                         h->kept_scale);
 }
 
-/* Keys that a query of a caption of `length` sees: [0, this). */
+/* Keys that a query of a caption of `length` attends to: [0, this). */
 static int64_t seen(const struct heads *h, int64_t query, int64_t length) {
     return h->causal ? query + 1 : length;
 }
 
-/* b->probs = softmax(q k^T) of the keys that each query sees, zero beyond. Forward, lse is written,
- * else read. */
+/* b->probs = softmax(q k^T) over the keys that each query attends to, zero beyond. The forward pass
+ * writes lse, the backward pass reads it. */
 static void make_probs(const struct heads *h,
                        const struct head_buffers *b,
                        const struct slice *q,
@@ -418,7 +418,7 @@ static struct heads heads_of(const struct attention *op) {
     return h;
 }
 
-/* Backward, with a dqkv, `out` is dout. */
+/* With a dqkv the backward pass: `out` is dout. */
 static enum status attention_walk(struct device *dev,
                                   const struct attention *op,
                                   const struct tensor *dqkv,

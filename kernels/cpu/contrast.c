@@ -1,8 +1,8 @@
 /*
- * contrast: kernels/contrast.h on a CPU. Blocks of a tile's rows have a thread each. A block is
- * read chunk by chunk, while that is in the cache, and serves rows and columns at once. What it
- * adds to a column is a part, and parts are added in the order of blocks: the order of additions
- * depends on the shape of the tile alone.
+ * contrast: kernels/contrast.h on a CPU. Each thread takes blocks of a tile's rows. A block is
+ * processed in chunks that fit into the cache, for rows and columns at once. Its partial sums of a
+ * column are a part, and parts are added in block order: the order of additions depends only on the
+ * shape of the tile.
  *
  *            CHUNK     CHUNK
  *         +---------+---------+--
@@ -18,11 +18,11 @@
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/exp_negative.h"
 
-/* Most blocks of a tile, fewest rows of one, and columns of a chunk. */
+/* Maximum of blocks per tile, minimum of rows per block, and columns of a chunk. */
 enum { BLOCKS = 64, BLOCK_ROWS = 32, CHUNK = 256 };
 
-/* What a block has of columns: planes of a number for each column of the tile. In the second pass
- * it has one plane, of what is taken. */
+/* A block's numbers of columns: planes with one number per column of the tile. In the second pass
+ * only one plane, of `taken`. */
 enum part { PART_LARGEST, PART_SUM, PART_WEIGHTED, PARTS };
 
 /* ---- loops over `count` elements of row r, of columns x ---- */
@@ -31,7 +31,7 @@ static inline float power(float s, double shift, double rate, double largest) {
     return exp_negative((float)(((double)s - shift) * rate - largest));
 }
 
-/* The row's sums follow its largest. */
+/* Raises the largest of row and columns, and rescales the row's sums accordingly. */
 static CPU_CLONES void raise_largest(const struct contrast_lines *r,
                                      double *part,
                                      const float *s,
@@ -163,7 +163,7 @@ static void weigh_chunk(const struct block *b, int64_t column, int64_t count) {
 
 /* ---- a tile ---- */
 
-/* Elements of S on its diagonal: to `out`, and hidden or replaced by `in`; both by row of S. */
+/* Copies the diagonal of S to `out`, and hides it or replaces it by `in`; both by row of S. */
 static void diagonal(const struct contrast_tile *t, double *out, const double *in) {
     for (int64_t r = 0; r < t->s.shape[0]; r++) {
         const int64_t c = t->row + r - t->column;
@@ -177,7 +177,7 @@ static void diagonal(const struct contrast_tile *t, double *out, const double *i
     }
 }
 
-/* What a block has of column c. */
+/* Adds a block's part of column c. */
 static void close_sums(const struct contrast_tile *t, const double *parts, int64_t c) {
     const int64_t width = t->s.shape[1];
     const struct contrast_lines x = lines_from(t->columns, t->column + c);

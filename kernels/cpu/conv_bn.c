@@ -2,8 +2,8 @@
  * conv_bn: oneDNN's convolution, then batch norm + residual + ReLU in two passes over its output:
  * one for the statistics, one that writes the result. The backward pass mirrors it.
  *
- * Seen as a matrix, pre has M = N OH OW rows and C columns. Statistics are taken in a fixed number
- * of row blocks, in f32 over a few rows and in double over those, and added in order: the same bits
+ * As a matrix, pre has M = N OH OW rows and C columns. Statistics are taken in a fixed number of
+ * row blocks, in f32 over a few rows and in double over those, and added in order: bit-identical
  * for any number of threads. With a group, one exchange with the other ranks follows in each
  * direction.
  */
@@ -29,8 +29,8 @@ ALWAYS_INLINE float load(const void *p, int64_t i, bool bf16) {
     return bf16 ? bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i];
 }
 
-/* Results of a row are made in stretches: in place for f32; for bf16 in a buffer, which the
- * processor then rounds faster than a loop that does both. */
+/* Results of a row are computed in stretches: in place for f32; for bf16 in a buffer that is then
+ * rounded, which is faster than a loop that does both. */
 enum { STRETCH = 512 };
 
 ALWAYS_INLINE float *target(void *to, int64_t at, float *buffer, bool bf16) {
@@ -43,19 +43,19 @@ ALWAYS_INLINE void finish(void *to, int64_t at, const float *buffer, int64_t cou
     }
 }
 
-/* One block of rows: where it begins in every tensor, its rows, the channels. */
+/* One block of rows: its start in every tensor, the number of rows, the channels. */
 struct rows {
     void *to, *dresidual;                  /* out or dpre; dresidual may be dout itself */
     const void *x, *residual, *dout, *out; /* x: pre */
     const float *mean, *scale, *beta;      /* by channel; scale: gamma rstd */
     const float *b, *k;                    /* factors of the gradient, by channel */
-    double *sums;                          /* two of each channel, one after the other */
+    double *sums;                          /* two per channel: all first ones, then the others */
     int64_t count, c;
     float floor; /* of the activation: 0 or minus infinity */
 };
 
-/* sums += x - mean and its square, mean being any number near x: without it the squares would
- * cancel where x lies far from zero. */
+/* sums += x - mean and its square, where mean is any number near x: without it the squares would
+ * cancel if x is far from zero. */
 ALWAYS_INLINE void add_moments(const struct rows *rows, bool bf16) {
     const struct rows w = *rows;
     double *restrict sum = w.sums;
@@ -86,8 +86,8 @@ ALWAYS_INLINE void add_moments(const struct rows *rows, bool bf16) {
     }
 }
 
-/* dy of element e in column i: dout where out > floor. by_pre: out was not kept, and is computed
- * once more. dout is read either way, so that the loops have no branch. */
+/* dy of element e in column i: dout where out > floor. by_pre: out was omitted and is recomputed.
+ * dout is read either way, so that the loops have no branch. */
 ALWAYS_INLINE float
 gradient_at(const struct rows *w, int64_t e, int64_t i, bool by_pre, bool bf16) {
     const float d = load(w->dout, e, bf16);
@@ -130,7 +130,7 @@ ALWAYS_INLINE void add_gradient_moments(const struct rows *rows, bool by_pre, bo
 }
 
 /* out = act((x - mean) scale + beta + residual). The mean is subtracted first: folded into beta it
- * would cancel where it is large compared with the deviation. */
+ * would cancel if it is large compared with the standard deviation. */
 ALWAYS_INLINE void apply(const struct rows *rows, bool bf16) {
     const struct rows w = *rows;
     const int64_t step = bf16 ? STRETCH : w.c;
@@ -232,7 +232,7 @@ static int64_t block_rows(int64_t m, int64_t b, int64_t *from) {
     return m - *from < size ? m - *from : size;
 }
 
-/* Row `from` of t; NULL where t is not wanted. */
+/* Row `from` of t; NULL if t is omitted. */
 static void *row_of(const struct tensor *t, int64_t from, int64_t c) {
     return tensor_present(t)
                ? (unsigned char *)t->data + (size_t)(from * c) * dtype_size_bytes(t->dtype)
@@ -254,8 +254,8 @@ static int64_t sums_doubles(const struct batch_norm_group *group, int64_t c) {
     return doubles > BLOCKS * 2 * c ? doubles : BLOCKS * 2 * c;
 }
 
-/* Sums of pre - pivot and its squares over this call's rows -> mean, biased variance and count of
- * the batch's. */
+/* From the sums of pre - pivot and of its squares over this call's rows: mean, biased variance and
+ * number of the batch's rows. */
 static enum status
 find_moments(const struct conv_bn *op, double *sums, const float *pivot, struct error *err) {
     const int64_t c = op->pre.shape[3];
@@ -299,7 +299,7 @@ static void set_statistics(const struct conv_bn *op, const double *moments) {
     }
 }
 
-/* Column sums of pre - pivot and its squares into sums (2, c), the first of BLOCKS. */
+/* Column sums of pre - pivot and of its squares into sums (2, c), the first of BLOCKS. */
 static void sum_moments(double *sums, const float *pivot, const struct tensor *pre) {
     const int64_t c = pre->shape[3];
     rows_function *const run = moments_by_type[pre->dtype == DTYPE_BF16];
@@ -399,14 +399,14 @@ static void set_factors(const struct conv_bn_bwd *op, const double *sums, float 
     }
 }
 
-/* Rows handled together, so that a second loop finds them in the cache: whole groups. */
+/* Rows handled together, so that a second loop finds them in the cache: full groups. */
 static int64_t step_rows(int64_t c) {
     const int64_t rows = STEP_ELEMENTS / c / GROUP * GROUP;
     return rows > GROUP ? rows : GROUP;
 }
 
-/* One pass over the rows: `run`, which adds to the sums of its block or makes dpre, and where
- * dresidual is wanted then `aside`. */
+/* One pass over the rows: `run`, which adds to the sums of its block or computes dpre, and then
+ * `aside` if there is a dresidual. */
 static void each_row(const struct rows *how,
                      rows_function *run,
                      rows_function *aside,
@@ -440,9 +440,9 @@ static void each_row(const struct rows *how,
     }
 }
 
-/* Both passes over dout. Each tensor is read no more often than it must be: pre, which is needed
- * anyway, gives the mask where there is no activation or `out` was omitted; and dy, once stored as
- * dresidual, serves both. */
+/* Both passes over dout. Each tensor is read as rarely as possible: pre, which is read anyway,
+ * gives the mask if there is no activation or `out` was omitted; and dy, once stored as dresidual,
+ * serves both passes. */
 static enum status backward_batch_norm(const struct conv_bn_bwd *op,
                                        const struct rows *how,
                                        double *sums,

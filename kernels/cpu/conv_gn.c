@@ -1,8 +1,8 @@
 /*
  * conv_gn: oneDNN's convolution, then group norm + residual + ReLU, image by image: sums over the
- * pixels of each channel in double, which are added to those of its group, then one pass that
- * writes the result. The backward pass mirrors it. An image belongs to one thread, and sums over
- * images are added in order: the same bits for any number of threads.
+ * pixels of each channel in double, which are added per group, then one pass that writes the
+ * result. The backward pass mirrors it. An image belongs to one thread, and sums over images are
+ * added in order: bit-identical for any number of threads.
  */
 #include <math.h>
 #include <string.h>
@@ -67,7 +67,7 @@ CPU_CLONES static void add_gradients(const struct span *span) {
     }
 }
 
-/* dx = scale ((a dy - k) + b (x - mean)); the difference first: of a group of one element it is 0,
+/* dx = scale ((a dy - k) + b (x - mean)); the difference first: for a group of one element it is 0,
  * and the scale may be large. */
 CPU_CLONES static void apply_gradient(const struct span *span) {
     const struct span s = *span;
@@ -231,8 +231,8 @@ enum status cpu_conv_gn(struct device *dev, const struct conv_gn *op, struct err
     return STATUS_OK;
 }
 
-/* The vectors of dx = scale ((a dy - k) + b (x - mean)), from the sums over the image's pixels. Of
- * a group with `count` elements, h = gamma dy: dx = rstd (h - sum h / count - xhat sum(h xhat) /
+/* The vectors of dx = scale ((a dy - k) + b (x - mean)), from the sums over the image's pixels. In
+ * a group with `count` elements and h = gamma dy: dx = rstd (h - sum h / count - xhat sum(h xhat) /
  * count). */
 static void set_factors(const struct conv_gn_bwd *op, struct image *m) {
     const int64_t width = m->channels / op->groups;

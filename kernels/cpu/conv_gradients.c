@@ -7,8 +7,8 @@
  * pad, reversed[o, ky, kx, i] = weight[o, K - 1 - ky, K - 1 - kx, i].
  *
  * In bf16 oneDNN's forward kernels are faster than its backward ones (6 % of a step of ResNet-50 at
- * 224 px), and they can add to din as they write it. What else oneDNN cannot add to is computed
- * apart and added.
+ * 224 px), and they can add to din as they write it. Other gradients that oneDNN cannot add are
+ * computed separately and then added.
  */
 #include "kernels/cpu/conv_gradients.h"
 
@@ -26,7 +26,7 @@
  *
  *     dst = cols weight^T      dweight = ddst^T cols      dcols = ddst weight, summed back to dsrc
  *
- * cols are of the shape's type, dcols always f32: a pixel of dsrc is a sum of several. Pixels are
+ * cols have the shape's type, dcols are f32: a pixel of dsrc is a sum of several. Pixels are
  * independent in both directions, and within a pixel the order is fixed.
  *
  * Processor time of `ccbench step --tower image -t 1 --steps 3`, setup included, without it: 5 %
@@ -71,7 +71,7 @@ static int64_t place(const struct conv_shape *s, int64_t q, int64_t k) {
     return y < 0 || y >= s->h || x < 0 || x >= s->w ? -1 : (y * s->w + x) * s->in;
 }
 
-/* Row q of output pixels of one image: `size` bytes an element. */
+/* Row q of output pixels of one image: `size` bytes per element. */
 static void gather_row(unsigned char *cols,
                        const unsigned char *image,
                        const struct conv_shape *s,
@@ -92,7 +92,7 @@ static void gather_row(unsigned char *cols,
     }
 }
 
-/* The columns of src: src itself where that is pointwise, else built in scratch. */
+/* The columns of src: src itself if the kernel is pointwise, else built in the workspace. */
 static enum status gather(struct device *dev,
                           const void **cols,
                           const void *src,
@@ -190,7 +190,7 @@ input_gradient(struct device *dev, const struct convolution *c, struct error *er
     return STATUS_OK;
 }
 
-/* Any direction and mode. Uses the device's scratch. Returns OK, NOMEM or DEVICE. */
+/* Any direction and mode. Uses the device's workspace. Returns OK, NOMEM or DEVICE. */
 static enum status im2col(struct device *dev, const struct convolution *c, struct error *err) {
     const struct conv_shape *s = &c->shape;
     const int64_t pixels = s->n * s->out_h * s->out_w;

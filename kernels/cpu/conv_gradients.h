@@ -10,7 +10,7 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/ops.h"
 
-/* The convolution of an operator: `out`, `in` and `weight` are pre or dpre, in or din, weight or
+/* The convolution of an operator: `out` is pre or dpre, `in` is in or din, `weight` is weight or
  * dweight. */
 struct convolution cpu_convolution(enum conv_direction direction,
                                    enum write_mode mode,
@@ -19,7 +19,7 @@ struct convolution cpu_convolution(enum conv_direction direction,
                                    const struct tensor *weight,
                                    const struct conv_params *p);
 
-/* May use the device's scratch. Returns as convolve. */
+/* May use the device's workspace. Returns as convolve. */
 enum status cpu_convolve(struct device *dev, const struct convolution *c, struct error *err);
 
 #endif

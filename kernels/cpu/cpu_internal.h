@@ -12,7 +12,7 @@ struct onednn; /* kernels/cpu/onednn.h */
 struct cpu_device {
     struct device base;
     struct onednn *onednn;
-    /* Grow-only scratch of the ops: partial sums. */
+    /* Workspace of the ops; it only grows. */
     void *scratch;
     size_t scratch_bytes;
 };
@@ -21,16 +21,16 @@ static inline struct cpu_device *cpu_device_of(struct device *dev) {
     return (struct cpu_device *)dev;
 }
 
-/* At least size_bytes, 64-byte aligned, content undefined, until the next call. Returns OK or
- * NOMEM. */
+/* Workspace of at least size_bytes, 64-byte aligned, contents undefined, valid until the next call.
+ * Returns OK or NOMEM. */
 enum status cpu_scratch(struct device *dev, size_t size_bytes, void **out, struct error *err);
 
-/* Loops use threads from this many elements on. */
+/* Loops over fewer elements use one thread. */
 enum { PARALLEL_MIN_COUNT = 16384 };
 
-/* Compiled for wider vectors too; the best one is chosen when the program starts: before the thread
- * sanitizer has started, which the choice would call. Other files do not find what clang 14 makes.
- */
+/* Functions compiled for wider vectors too; the best version is chosen at program start. Not with
+ * the thread sanitizer, which the choice would call before it is initialised, nor with clang: other
+ * files do not find the versions that clang 14 makes. */
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #define CPU_CLONES __attribute__((target_clones("avx512f", "arch=x86-64-v3", "default")))
 #else
@@ -39,18 +39,18 @@ enum { PARALLEL_MIN_COUNT = 16384 };
 
 /* ---- f32 views of F32 and BF16 tensors; `at` and `count` are elements ---- */
 
-enum { CPU_STRETCH = 1024 }; /* floats of a buffer: a few of them fit into the first-level cache */
+enum { CPU_STRETCH = 1024 }; /* floats of a buffer: a few buffers fit into the L1 cache */
 
-/* `count` values: the tensor's own memory where it holds f32, else `buffer`, filled. */
+/* `count` values: the tensor's own memory if it is F32, else `buffer`, filled. */
 const float *cpu_read(const struct tensor *t, int64_t at, int64_t count, float *buffer);
-/* Where to compute values that belong at `at`: in place, or `buffer`; cpu_store then rounds the
- * buffer into the tensor, and does nothing for f32. */
+/* Where to compute values for element `at` on: in place, or in `buffer`, which cpu_store then
+ * rounds into the tensor (it does nothing for F32). */
 float *cpu_target(const struct tensor *t, int64_t at, float *buffer);
-/* The same, filled with what a sum begins with: zeros, or with WRITE_ADD the old values. */
+/* The same, filled with the initial value of a sum: zeros, or with WRITE_ADD the old values. */
 float *
 cpu_begin(const struct tensor *t, int64_t at, int64_t count, enum write_mode mode, float *buffer);
 void cpu_store(const struct tensor *t, int64_t at, int64_t count, const float *values);
-/* How many of `count` elements to handle at once: all of f32, a buffer of BF16. */
+/* How many of `count` elements to handle at once: all for F32, at most CPU_STRETCH for BF16. */
 int64_t cpu_stretch(const struct tensor *t, int64_t count);
 void cpu_widen(float *out, const uint16_t *in, int64_t count);
 void cpu_narrow(uint16_t *out, const float *in, int64_t count);
@@ -61,7 +61,7 @@ void cpu_scale_into(const struct tensor *out,
                     const struct tensor *in,
                     float scale);
 
-/* Zeros in the rows of t (R, ...) that belong to no caption. Values of seg have been checked. */
+/* Zeros in the rows of t (R, ...) outside captions. Values of seg have been checked. */
 void cpu_clear_other_rows(const struct tensor *t, const struct segments *seg);
 
 /* factors[i] = 0 where element first_element + i of the sample is dropped, else `kept`.

@@ -1,7 +1,7 @@
 /*
  * device: the table of the fast CPU backend, and its device. Memory is the reference's: the host's.
  *
- * Denormals are flushed to zero on every thread of the pool: gradients of muted samples would
+ * Denormals are flushed to zero on every thread of the pool: samples with tiny gradients would
  * otherwise cost a hundred times more than others.
  */
 #include <omp.h>
@@ -32,7 +32,7 @@ const struct ops *ops_cpu(void) {
     return &table;
 }
 
-/* Called once a step: the reference is fast enough. */
+/* Called once per step: the reference is fast enough. */
 enum status cpu_grad_scale(struct device *dev, const struct grad_scale *op, struct error *err) {
     return ref_grad_scale(dev, op, err);
 }

@@ -28,7 +28,7 @@ enum status cpu_normalize_u8(struct device *dev, const struct normalize_u8 *op, 
         scale[c] = 1.0f / (255.0f * op->norm->deviation[c]);
         shift[c] = -op->norm->mean[c] / op->norm->deviation[c];
     }
-    /* Runs of pixels that lie together in both: rows of patches, or whole images. */
+    /* Runs of pixels that are contiguous in both: rows of patches, or whole images. */
     const int64_t side = op->patch;
     const int64_t width = op->in.shape[2];
     const int64_t pixels = side == 1 ? op->in.shape[1] * width : side;
@@ -187,7 +187,7 @@ static double squares(const struct tensor *in, int64_t from, int64_t count) {
     return sum;
 }
 
-/* Pieces of one size whatever the number of threads, added in order: the same bits always. */
+/* Pieces have one size for any number of threads, and are added in order: bit-identical. */
 enum status cpu_sum_squares(struct device *dev, const struct sum_squares *op, struct error *err) {
     const int64_t count = tensor_count(&op->in);
     const int64_t pieces = pieces_of(count);

@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* exp(x) for x <= 0; below -87 it is 0. Relative error below 2e-7. Adding 1.5 * 2^23 rounds to a
- * whole number and leaves it in the lowest bits of the sum. */
+/* exp(x) for x <= 0; below -87 it is 0. Relative error below 2e-7. Adding 1.5 * 2^23 rounds to an
+ * integer, which is then in the lowest bits of the sum. */
 static inline float exp_negative(float x) {
     const float whole = 12582912.0f;
     const float clipped = x > -87.0f ? x : -87.0f;

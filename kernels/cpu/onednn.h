@@ -2,7 +2,7 @@
  * onednn: the only interface to oneDNN (C API, 2.6 and 3.x): convolutions over plain NHWC
  * activations and OHWI weights, and matrix products, in F32 and BF16.
  *
- * Primitives and the buffers for their blocked weights are made at the first use of a shape and
+ * Primitives and the buffer for their blocked weights are created at the first use of a shape and
  * kept; weights are reordered at every call, since they change at every step.
  *
  * Threading : as the device. oneDNN runs on the process's OpenMP threads.
@@ -26,9 +26,9 @@ enum { ONEDNN_MAX_CONVOLUTIONS = 1024, ONEDNN_MAX_PRODUCTS = 512 };
 
 struct conv_shape {
     int64_t n, h, w, in, out, kernel_h, kernel_w, stride, pad, out_h, out_w;
-    int64_t dtype; /* enum dtype, F32 or BF16; gradients of weights are F32 */
-    int64_t transpose,
-        add; /* 0 or 1, only forward: weight is (in, kernel_h, kernel_w, out); dst += */
+    int64_t dtype;     /* enum dtype, F32 or BF16; gradients of weights are F32 */
+    int64_t transpose; /* 0 or 1, forward only: weight is (in, kernel_h, kernel_w, out) */
+    int64_t add;       /* 0 or 1, forward only: dst += instead of dst = */
 };
 
 enum status onednn_create(struct onednn **out, struct error *err);
@@ -37,8 +37,8 @@ void onednn_destroy(struct onednn *o); /* accepts NULL */
 enum conv_direction { CONV_FORWARD, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHT, CONV_DIRECTIONS };
 
 /* dst (n, out_h, out_w, out) = src (n, h, w, in) * weight (out, kernel_h, kernel_w, in), or
- * backward the gradient of src or of weight (F32) from the other two: the places are those of the
- * forward pass in every direction. */
+ * backward the gradient of src or of weight (F32) from the other two: in every direction the fields
+ * have the roles of the forward pass. */
 struct convolution {
     struct conv_shape shape;
     enum conv_direction direction;
@@ -46,15 +46,15 @@ struct convolution {
     void *dst, *src, *weight;
 };
 
-/* The mode is SET; `shape.add` adds. Returns OK, NOMEM, LIMIT (too many shapes) or DEVICE. */
+/* Requires mode SET; `shape.add` adds. Returns OK, NOMEM, LIMIT (too many shapes) or DEVICE. */
 enum status convolve(struct onednn *o, const struct convolution *c, struct error *err);
 
-/* op(a) (m, k) and op(b) (k, n), row-major. */
+/* op(a) is (m, k), op(b) is (k, n), row-major. */
 struct product_shape {
     int64_t m, n, k;
     int64_t transpose_a, transpose_b; /* 0 or 1 */
     int64_t dtype;                    /* of a and b: F32 or BF16 */
-    int64_t out_dtype;                /* F32 with F32; F32 or BF16 with BF16 */
+    int64_t out_dtype;                /* F32 for F32; F32 or BF16 for BF16 */
     int64_t add;                      /* 0: out = product; 1: out += product */
     int64_t biased;                   /* 0 or 1; only BF16 to BF16: a row of n floats is added */
 };

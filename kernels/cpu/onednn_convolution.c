@@ -40,7 +40,7 @@ static enum status make_geometry(struct geometry *g,
     return c->add ? onednn_adding(&g->how, err) : STATUS_OK;
 }
 
-/* Weights are reordered at every call, so one place is enough for those of all convolutions. */
+/* Weights are reordered at every call, so all convolutions share one buffer. */
 static enum status fit_weights(struct onednn *o, descriptor_view blocked, struct error *err) {
     const size_t size = (dnnl_memory_desc_get_size(blocked) + 63) / 64 * 64;
     if (size > o->weights_bytes) {

@@ -1,7 +1,7 @@
 /*
- * onednn_internal: what the files of onednn.h share. The first part is all that differs between the
- * C APIs of oneDNN 2.x and 3.x: memory descriptors by value or by handle, operation descriptors or
- * none. No file depends on the version beyond it.
+ * onednn_internal: what the files of onednn.h share. The first part contains all differences
+ * between the C APIs of oneDNN 2.x and 3.x: memory descriptors by value or by handle, operation
+ * descriptors or none. Nothing else depends on the version.
  */
 #ifndef KERNELS_CPU_ONEDNN_INTERNAL_H
 #define KERNELS_CPU_ONEDNN_INTERNAL_H
@@ -196,11 +196,11 @@ struct shape_entry {
 };
 
 struct product_entry {
-    struct product_shape shape; /* k is 0 where it is left open */
+    struct product_shape shape; /* k is 0 if it is open until execution */
     dnnl_primitive_t primitive;
     dnnl_memory_t a, b, bias, out;
-    int64_t inputs_k; /* what a and b were made for */
-    uint64_t used;    /* when, in calls */
+    int64_t inputs_k; /* k of a and b */
+    uint64_t used;    /* number of the call that last used it */
 };
 
 struct onednn {
@@ -211,7 +211,7 @@ struct onednn {
     struct product_entry products[ONEDNN_MAX_PRODUCTS];
     int32_t products_count;
     uint64_t calls;
-    void *weights; /* of the convolution that runs, in oneDNN's layout; for the largest so far */
+    void *weights; /* of the running convolution, in oneDNN's layout; as large as any needed yet */
     size_t weights_bytes;
 };
 
@@ -219,9 +219,9 @@ struct onednn {
 
 enum status onednn_check(dnnl_status_t s, const char *what, struct error *err);
 dnnl_data_type_t onednn_type(int64_t dtype);
-/* oneDNN takes all data as writable; what it only reads stays as it is. */
+/* oneDNN requires writable pointers; it does not change what it only reads. */
 void *onednn_writable(const void *data);
-/* Attributes of a primitive that adds to what its output holds. */
+/* Attributes of a primitive that adds to its output. */
 enum status onednn_adding(dnnl_primitive_attr_t *out, struct error *err);
 enum status onednn_memory(dnnl_memory_t *out,
                           descriptor_view d,

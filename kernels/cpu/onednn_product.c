@@ -1,7 +1,7 @@
 /*
- * onednn_product: f32 products go through sgemm, which keeps nothing; bf16 products are primitives,
- * found by their shape. A bf16 product into f32 leaves k open until it runs, since k is then the
- * number of rows of a batch: the kernels that this selects are also the faster ones for it in 2.6.
+ * onednn_product: f32 products use sgemm, which keeps nothing; bf16 products are primitives, cached
+ * by shape. A bf16 product into f32 leaves k open until it runs, since k is then the number of rows
+ * of a batch; in 2.6 the kernels that this selects are also faster for it.
  */
 #include <string.h>
 
@@ -73,7 +73,7 @@ fail:
     return s;
 }
 
-/* Memory objects of a and b for this k; kept until another comes. */
+/* Memory objects of a and b for this k; kept until k changes. */
 static enum status
 fit_inputs(struct onednn *o, struct product_entry *e, int64_t k, struct error *err) {
     if (e->inputs_k == k) {

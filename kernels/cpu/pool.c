@@ -1,7 +1,7 @@
 /*
  * pool: maximum, average and global average over (N,H,W,C), stretches of channels at a time.
  *
- * Backward passes gather: every input pixel adds the windows that contain it, in their order. So no
+ * Backward passes gather: every input pixel adds the windows that contain it, in order. So no
  * memory is cleared first, each value is rounded once, and no address depends on data.
  */
 #include <string.h>
@@ -47,7 +47,7 @@ static float share_of(const struct cells *w) {
 /* The outputs whose windows contain input (y, x). */
 static struct cells
 covering(const struct tensor *out, const struct pool_params *p, int64_t y, int64_t x) {
-    const int64_t above = y + p->pad - p->kernel; /* the last place that is before the window */
+    const int64_t above = y + p->pad - p->kernel; /* the last one before the window */
     const int64_t left = x + p->pad - p->kernel;
     return within(
         out, (struct cells){above < 0 ? 0 : above / p->stride + 1, (y + p->pad) / p->stride + 1,
@@ -252,7 +252,7 @@ enum status cpu_avgpool_bwd(struct device *dev, const struct avgpool_bwd *op, st
     return STATUS_OK;
 }
 
-/* The global average is that of one window, which holds every plane of `in`. */
+/* The global average is an average pool whose one window is the whole plane. */
 static struct pool_params whole_plane(const struct tensor *in) {
     const int64_t h = in->shape[1];
     const int64_t w = in->shape[2];

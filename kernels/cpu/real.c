@@ -1,6 +1,6 @@
 /*
  * real: lets loops written for f32 read and write BF16 tensors, a stretch at a time through a
- * buffer that stays in the first-level cache.
+ * buffer that stays in the L1 cache.
  */
 #include <string.h>
 
@@ -26,8 +26,7 @@ narrow_by_integers(uint16_t *restrict out, const float *restrict in, int64_t cou
 
 #if defined(__x86_64__)
 
-/* The same except for denormals, which this instruction treats as zero, as the device does anyway.
- */
+/* The same except for denormals, which this instruction flushes to zero, as the device does. */
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) static void
 narrow_by_instruction(uint16_t *restrict out, const float *restrict in, int64_t count) {
     enum { LANES = 16 };

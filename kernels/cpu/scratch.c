@@ -1,5 +1,5 @@
 /*
- * scratch: the device's memory for partial sums and rearranged tensors. It only grows.
+ * scratch: the device's workspace, for partial sums and rearranged tensors. It only grows.
  */
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /*
  * text: embedding, means over captions and layer norm.
  *
- * Embedding gradients are split by columns, so every element is summed in the order of the batch.
+ * Embedding gradients are split by columns, so every element is summed in batch order.
  * Layer norm sums one row, and the rows of one block, in f32, and blocks in double.
  */
 #include <math.h>
@@ -172,7 +172,7 @@ cpu_segment_mean_bwd(struct device *dev, const struct segment_mean_bwd *op, stru
 
 /* ---- layer norm ---- */
 
-/* Mean and 1 / deviation of a row, computed one after the other, so that f32 is precise enough. */
+/* Mean and 1 / std of a row, computed one after the other, so that f32 is precise enough. */
 CPU_CLONES static void
 row_statistics(const float *sum, int64_t width, float eps, float *mean, float *rstd) {
     float total = 0.0f;

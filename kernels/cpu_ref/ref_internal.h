@@ -1,6 +1,6 @@
 /*
- * ref_internal: how the reference reads and writes elements: every value is a double, whatever the
- * tensor stores, so each op is written once for all of them and accumulates in double.
+ * ref_internal: how the reference reads and writes elements: every value is a double, for every
+ * type of tensor, so each op is written once for all types and accumulates in double.
  */
 #ifndef KERNELS_CPU_REF_REF_INTERNAL_H
 #define KERNELS_CPU_REF_REF_INTERNAL_H

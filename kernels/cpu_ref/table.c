@@ -26,7 +26,7 @@ static void cpu_ref_close(struct device *dev) {
 }
 
 enum status cpu_ref_open(struct device **out, int32_t threads_count, struct error *err) {
-    (void)threads_count; /* the specification is one thread */
+    (void)threads_count; /* the specification uses one thread */
     struct device *dev = calloc(1, sizeof *dev);
     TRY_MEMORY(dev, err, "cpu-ref: no memory for the device");
     dev->ops = ops_cpu_ref();

@@ -30,7 +30,7 @@ static int64_t caption_of(const struct segments *seg, int64_t r) {
     return -1;
 }
 
-/* Zeros in the rows of t (R,D) that belong to no caption. */
+/* Zeros in the rows of t (R,D) outside captions. */
 static void clear_other_rows(const struct tensor *t, const struct segments *seg) {
     for (int64_t r = 0; r < t->shape[0]; r++) {
         for (int64_t d = 0; caption_of(seg, r) < 0 && d < t->shape[1]; d++) {
@@ -144,7 +144,7 @@ ref_layernorm_bwd(struct device *dev, const struct layernorm_bwd *op, struct err
     return STATUS_OK;
 }
 
-/* One head of one caption: where its rows of q, k, v and lse lie. */
+/* One head of one caption: the positions of its rows of q, k, v and lse. */
 struct head {
     const struct tensor *qkv, *lse;
     int64_t width, head_width; /* D, Dh */
@@ -161,7 +161,7 @@ struct head {
 
 enum { PART_Q, PART_K, PART_V };
 
-/* Keys that a query sees: [0, this). */
+/* Keys that a query attends to: [0, this). */
 static int64_t seen(const struct head *h, int64_t query) {
     return h->causal ? query + 1 : h->length;
 }
@@ -237,7 +237,7 @@ static double *gradient_of(const struct head *h, int64_t t, int part, int64_t d)
     return h->gradient + (t * 3 + part) * h->head_width + d;
 }
 
-/* One query's share. da = dP kept; softmax: ds = P (da - sum P da); dq = ds k scale, dk = ds^T q
+/* One query's part. da = dP kept; softmax: ds = P (da - sum P da); dq = ds k scale, dk = ds^T q
  * scale, dv = (P kept)^T dout. */
 static void query_backward(const struct head *h, int64_t query, const struct tensor *dout) {
     double weighted = 0.0;

@@ -46,7 +46,7 @@ static bool is_alone(const struct op_info *info, const struct operand *o) {
     return o->shape[0] == '*';
 }
 
-/* Whether the last size of an operand is that of no other dimension. */
+/* Whether no other dimension has the letter of an operand's last size. */
 static bool is_last_alone(const struct op_info *info, const struct operand *o) {
     const char last = o->shape[strlen(o->shape) - 1];
     int found = 0;
@@ -59,7 +59,7 @@ static bool is_last_alone(const struct op_info *info, const struct operand *o) {
     return found == 1 && strlen(o->shape) > 1;
 }
 
-/* Step values and sample ids: numbers in memory of their own. */
+/* Step values and sample ids: numbers in separate memory. */
 static void add_numbers(struct op_operand *o) {
     const int64_t count = (int64_t)(sizeof(struct step_values) / sizeof(double));
     const bool values = o->of->type == TYPE_VALUES;
@@ -276,7 +276,7 @@ static void place_captions(struct op_data *d, const struct op_case *c) {
     }
 }
 
-/* What lies between captions must not be read: there it holds no number, and no token. */
+/* Rows between captions must not be read: they are filled with NaN, or with -1 for tokens. */
 static void spoil_padding(struct op_data *d, const struct op_case *c) {
     const int at = op_operand_find(c, "starts");
     for (int i = 0; at >= 0 && i < c->count; i++) {

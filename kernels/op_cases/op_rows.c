@@ -24,7 +24,7 @@ static void omit(struct op_case *c, unsigned flags, const char *name) {
     }
 }
 
-/* It shares the memory of another, which is then written. */
+/* The operand shares the memory of another, which is then written. */
 static void alias(struct op_case *c, const char *name, const char *other) {
     if (has(c, OP_ALIAS)) {
         find(c, name)->alias = op_operand_find(c, other);
@@ -89,11 +89,11 @@ static void describe_conv_bn_bwd(struct op_case *c, const int64_t *s) {
     omit(c, OP_OMIT, "din");
     omit(c, OP_OMIT | OP_PLAIN, "dresidual");
     find(c, "out")->optional = find(c, "beta")->optional = false; /* one of the two */
-    find(c, has(c, OP_PLAIN) ? "out" : "beta")->shape.ndim = 0;   /* no beta beside a residual */
+    find(c, has(c, OP_PLAIN) ? "out" : "beta")->shape.ndim = 0;   /* no beta with a residual */
     alias(c, "dresidual", "dout");
 }
 
-/* Groups: the smallest divisor above 1; with OP_ALT none, and nothing of a norm. */
+/* Groups: the smallest divisor above 1; with OP_ALT none, and no operand of a norm. */
 static int32_t groups_of(struct op_case *c) {
     int64_t groups = c->sizes['O'] > 1 ? 2 : 1;
     while (c->sizes['O'] % groups != 0) {
@@ -278,7 +278,7 @@ static void describe_dropout_gradient(struct op_case *c, const int64_t *s) {
 
 static void describe_scatter_rows(struct op_case *c, const int64_t *s) {
     op_add_operands(c);
-    find(c, "out")->role = ROLE_BOTH; /* other rows stay */
+    find(c, "out")->role = ROLE_BOTH; /* other rows are unchanged */
     find(c, "rows")->content = CONTENT_DISTINCT;
 }
 

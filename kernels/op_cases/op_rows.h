@@ -1,7 +1,7 @@
 /*
- * op_rows: how every operator is called: variants and contents of its operands (which
- * kernels/operands.h describes). tools/ccbench/ops.c makes a benchmark of the rows, tests/ops
- * tests, with the sizes and tolerances of tests/support/op_cases.c.
+ * op_rows: how tests and benchmarks call every operator: its variants and the contents of its
+ * operands (described in kernels/operands.h). tools/ccbench/ops.c times the rows, tests/ops tests
+ * them, with the sizes and tolerances of tests/support/op_cases.c.
  *
  * A backward row names its forward row. Operands of equal name in both hold the same values:
  * filling a backward case runs the forward one and copies what it kept. The gradient of operand x
@@ -23,7 +23,7 @@ enum {
     OP_MAX_OPERANDS = 20,
     OP_MAX_SAMPLES = 256, /* batch, for dropout's sample ids */
     OP_GUARD_BYTES = 256, /* on both sides of every operand */
-    OP_GUARD_BYTE = 0xA5  /* that they hold */
+    OP_GUARD_BYTE = 0xA5  /* their value */
 };
 
 /* Flags of a variant. */
@@ -37,7 +37,7 @@ enum op_flag {
     OP_ALIAS = 64,   /* the aliasing that the op allows */
     OP_EVAL = 128,   /* inference form */
     OP_OMIT = 256,   /* optional gradients, running statistics or copies are omitted */
-    OP_PACKED = 512, /* captions one after the other instead of T rows apart */
+    OP_PACKED = 512, /* packed captions, instead of T rows apart */
     OP_ALT = 1024,   /* the op's other form: cast back, a product in its inputs' type, Nesterov,
                        no norm, causal, the quick GELU */
     OP_THIRD = 2048  /* its third form: the tanh GELU */
@@ -46,11 +46,10 @@ enum op_flag {
 enum op_content {
     CONTENT_REAL,     /* uniform in (-2, 2) */
     CONTENT_POSITIVE, /* uniform in (0.5, 2.5) */
-    CONTENT_INDEX,    /* below limit, equal ones likely */
+    CONTENT_INDEX,    /* below limit, often repeated */
     CONTENT_LENGTH,   /* 1 to limit */
-    CONTENT_DISTINCT, /* below limit, no two equal */
-    CONTENT_START, /* where captions of at most limit rows begin; the lengths are the next operand
-                    */
+    CONTENT_DISTINCT, /* below limit, all different */
+    CONTENT_START,    /* starts of captions, at most limit rows; the next operand has lengths */
     CONTENT_BYTE,
     CONTENT_VALUES, /* the case's step values */
     CONTENT_IDS     /* sample ids, all different */
@@ -65,9 +64,9 @@ struct op_operand {
     int32_t limit;
     bool optional;           /* may be omitted */
     bool added;              /* ROLE_BOTH because of OP_ADD: result = before + gradient */
-    bool plain;              /* the op reads only its address: there is no wrong shape */
-    bool free_shape;         /* the only operand of any shape: there is no wrong one either */
-    bool free_last;          /* the only operand with its last size: any is right */
+    bool plain;              /* the op receives only its address: no shape is wrong */
+    bool free_shape;         /* the only operand of any shape: no shape is wrong */
+    bool free_last;          /* the only operand with its last size: no last size is wrong */
     bool by_caption;         /* an input whose rows outside captions must not be read */
     const char *gradient_of; /* forward operand; NULL: none */
     int alias;               /* index of the operand whose memory it shares, or -1 */
@@ -128,19 +127,19 @@ enum status
 op_data_create(struct op_data *d, const struct op_case *c, int shift, struct error *err);
 void op_data_destroy(struct op_data *d);
 
-/* The same seed gives the same values. A backward case runs its forward one on the device. Returns
- * OK or its status. */
+/* Fills all operands, deterministically by seed. A backward case runs its forward case on the
+ * device. Returns OK, NOMEM, or the status of that call. */
 enum status op_data_fill(struct op_data *d,
                          const struct op_case *c,
                          uint64_t seed,
                          struct device *dev,
                          struct error *err);
 
-/* The arguments of the case with these operands. */
+/* Sets the arguments of the case, with these operands. */
 void op_case_args(union op_args *out, const struct op_case *c, const struct tensor *t);
 
 /* Makes the call. If the device has its own memory, operands are copied there and back, with their
- * guards. */
+ * guards. Returns the status of the call or of a copy. */
 enum status
 op_run(struct device *dev, const struct op_case *c, const struct op_data *d, struct error *err);
 
@@ -150,7 +149,7 @@ struct op_placed {
     void *raw[OP_MAX_OPERANDS];
 };
 
-/* Copies the operands there. Returns as alloc and upload. */
+/* Copies the operands to the device. Returns as alloc and upload. */
 enum status op_place(struct op_placed *p,
                      struct device *dev,
                      const struct op_case *c,
