@@ -3,8 +3,8 @@
  * product (im2col), own loops on AMX tiles (amx.h), or for the gradient of an input in bf16 and
  * stride 1 a forward convolution of dpre with the kernel reversed,
  *
- *     din[y, x, i] = sum of dpre[y + pad' - ky', ...] reversed[o, ky', kx', i],  pad' = K - 1 -
- * pad, reversed[o, ky, kx, i] = weight[o, K - 1 - ky, K - 1 - kx, i].
+ *     din[y, x, i] = sum of dpre[y + pad' - ky', ...] reversed[o, ky', kx', i]
+ *     pad' = K - 1 - pad,  reversed[o, ky, kx, i] = weight[o, K - 1 - ky, K - 1 - kx, i]
  *
  * In bf16 oneDNN's forward kernels are faster than its backward ones (6 % of a step of ResNet-50 at
  * 224 px), and they can add to din as they write it. Other gradients that oneDNN cannot add are

@@ -3,8 +3,8 @@
  * (rows, channels) of a convolution. Each direction takes two passes over memory, the minimum: a
  * channel's mean is known only after its last row.
  *
- * Statistics are shifted sums: of x - s and (x - s)^2, s the channel's value in row 0, which is at
- * most a few deviations from the mean: no cancellation even where the mean is 100 deviations.
+ * Statistics are shifted sums: of x - s and (x - s)^2, where s is the channel's value in row 0, at
+ * most a few standard deviations from the mean: no cancellation even if the mean is 100 of them.
  */
 #include "kernels/cuda/vector/columns.cuh"
 
@@ -139,7 +139,7 @@ struct norm {
     const float *mean, *rstd, *gamma, *beta; /* (channels) */
 };
 
-/* The same bits in both directions: the backward pass finds the mask of a ReLU from it. */
+/* Bit-identical in both directions: the backward pass computes the mask of a ReLU from it. */
 static __device__ __forceinline__ float normed(float x, float mean, float scale, float beta) {
     return fmaf(x - mean, scale, beta);
 }
@@ -221,7 +221,7 @@ enum mask { MASK_NONE, MASK_OUT, MASK_PRE }; /* of a ReLU: none, from `out`, com
 
 template <typename T> struct backward_operands {
     T *dpre;
-    T *dy;       /* NULL, or where the first pass leaves dy for the second: dresidual */
+    T *dy;       /* NULL, or dresidual, where the first pass stores dy for the second */
     T *residual; /* NULL, or a dresidual to which the second pass adds dy */
     const T *dout, *out, *pre;
     const float *mean, *rstd, *gamma, *beta; /* beta with MASK_PRE only */

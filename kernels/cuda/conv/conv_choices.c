@@ -48,7 +48,7 @@ void conv_key(char out[CONV_KEY_CHARS],
                    opt->autotune ? ",timed" : "", gpu->sm, gpu_name, cudnnGetVersion());
 }
 
-/* Reads at most 18 decimal digits at *at and moves past them; -1: none. */
+/* Reads at most 18 decimal digits at *at and advances it; -1: none. */
 static int64_t parse_number(const char **at) {
     int64_t value = 0;
     int digits = 0;

@@ -408,7 +408,7 @@ enum status conv_config_of(const struct conv_graph *g,
     return s;
 }
 
-/* Engines that require more scratch than this are not used. */
+/* Engines that require a larger workspace are not used. */
 static const int64_t max_workspace_bytes = (int64_t)1 << 30;
 
 static enum status make_plan(cudnnBackendDescriptor_t *out,

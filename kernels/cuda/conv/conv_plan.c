@@ -140,8 +140,8 @@ struct trial {
     const char *key;         /* of the problem, for the log */
     void *const *data;       /* the caller's tensors */
     void *const *timed_data; /* the same, with an output that timed runs may overwrite */
-    cudaEvent_t begin, end;  /* where plans are timed */
-    struct error *no_memory; /* of the last plan whose workspace cannot be had */
+    cudaEvent_t begin, end;  /* with autotune; else NULL */
+    struct error *no_memory; /* of the last plan whose workspace cannot be allocated */
 };
 
 /* The number of a configuration's engine; -1: cuDNN does not report it. */
@@ -151,9 +151,9 @@ static int64_t engine_of(cudnnBackendDescriptor_t config) {
     return conv_choice_of(config, &choice, &why) == STATUS_OK ? choice.engine : -1;
 }
 
-/* Builds the plan of a configuration and executes it once. *accepted is false where cuDNN refuses
- * either, with the reason in the log. Returns OK, NOMEM, or DEVICE where the device itself has
- * failed. */
+/* Builds the plan of a configuration and executes it once. *accepted is false if cuDNN refuses
+ * either; the log has the reason of a refused execution. Returns OK, or NOMEM or DEVICE if the
+ * device itself has failed. */
 static enum status accept(const struct trial *t,
                           struct plan *out,
                           bool *accepted,
@@ -183,8 +183,8 @@ static enum status accept(const struct trial *t,
     return STATUS_OK;
 }
 
-/* One round: milliseconds of a launch, negative where the plan fails. The launches are queued while
- * a delay kernel runs, so that the time between the events is the device's alone. */
+/* One round: milliseconds per launch, negative if the plan fails. The launches are queued while a
+ * delay kernel runs, so that the time between the events is the device's only. */
 static float time_round(const struct trial *t, const struct plan *plan) {
     struct error why = {0};
     float ms = 0.0f;
@@ -203,7 +203,7 @@ static float time_round(const struct trial *t, const struct plan *plan) {
     return ms / TIMED_LAUNCHES;
 }
 
-/* The median of the rounds; of a plan that is far slower than the best one so far, the first. */
+/* The median of the rounds; the first round if it is far slower than the best plan so far. */
 static float time_plan(const struct trial *t, const struct plan *plan, float best_ms) {
     float ms[TIMED_ROUNDS];
     for (int i = 0; i < TIMED_ROUNDS; i++) {
@@ -305,8 +305,8 @@ search(struct trial *t, struct plan *out, const struct conv_graph *g, struct err
     return s;
 }
 
-/* Searches with timing, then computes the result. Timed runs overwrite the output, which is about
- * to be computed; where the result is added, they write to memory of their own. */
+/* Searches with timing, then computes the result. Timed runs overwrite the output, which is then
+ * computed; if the result is added, they write to separate memory. */
 static enum status
 search_timed(struct trial *t, struct plan *out, const struct conv_graph *g, struct error *err) {
     const struct conv_problem *q = &out->problem;

@@ -1,6 +1,6 @@
 /*
- * conv_plan: cuDNN execution plans of plain convolutions by shape: built once, kept, and remembered
- * on disk between runs.
+ * conv_plan: cuDNN execution plans of plain convolutions by shape: built once, kept, and cached on
+ * disk between runs.
  *
  *     problem --> key --> kept plan?  --yes--> execute
  *                           |no
@@ -9,8 +9,8 @@
  *                  heuristics A, then FALLBACK --> filter by notes --> first plan that executes,
  *                                                  or the fastest of several (autotune)
  *
- * A plan that cuDNN builds but refuses to execute makes way for the next proposal, and the log says
- * so. Everything but executing works without a GPU, for a GPU described by its properties.
+ * If cuDNN builds a plan but refuses to execute it, the next proposal is tried, which is logged.
+ * Everything except execution works without a GPU, for a GPU described by its properties.
  *
  * Threading : one owner.
  * Ownership : conv_plans owns its plans.
@@ -35,7 +35,7 @@ extern "C" {
 
 enum conv_pass { CONV_FORWARD, CONV_DATA, CONV_WEIGHT };
 
-/* The tensors of a convolution; CONV_UID is a tensor's name to cuDNN. */
+/* The tensors of a convolution; CONV_UID is a tensor's id in cuDNN. */
 enum conv_role { CONV_X, CONV_W, CONV_Y, CONV_ROLES_COUNT };
 #define CONV_UID(role) ((int64_t)(role) + 1)
 
@@ -113,8 +113,8 @@ enum status conv_config_of(const struct conv_graph *g,
                            cudnnBackendDescriptor_t *out,
                            struct error *err);
 
-/* The plan of a configuration and the scratch it requires. The caller destroys it. Returns OK,
- * LIMIT (too much scratch) or DEVICE. */
+/* The plan of a configuration and the workspace it requires. The caller destroys it. Returns OK,
+ * LIMIT (too large a workspace) or DEVICE. */
 enum status conv_plan_of(cudnnBackendDescriptor_t config,
                          const struct conv_gpu *gpu,
                          cudnnBackendDescriptor_t *out,
@@ -137,9 +137,9 @@ void conv_key(char out[CONV_KEY_CHARS],
               const struct conv_gpu *gpu,
               const struct device_options *opt);
 
-/* Reads <folder>/conv-plans.txt if it exists. A file of another program, too large, or damaged
- * costs only time: `skipped` counts the lines that were not used. folder NULL: there is no file.
- * Returns OK, NOMEM or IO. */
+/* Reads <folder>/conv-plans.txt if it exists. A file that is too large, damaged or of another
+ * program costs only time: `skipped` counts the lines that were not used. folder NULL: no file.
+ * Returns OK, NOMEM, LIMIT (folder is too long), or the status of the system's error. */
 enum status conv_choices_open(struct conv_choices **out,
                               const char *folder,
                               int32_t *skipped,
@@ -147,13 +147,13 @@ enum status conv_choices_open(struct conv_choices **out,
 void conv_choices_close(struct conv_choices *c); /* accepts NULL */
 /* NULL: not known. */
 const struct conv_choice *conv_choices_find(const struct conv_choices *c, const char *key);
-/* Adds or replaces. Returns OK, NOMEM or LIMIT (more than CONV_MAX_CHOICES). */
+/* Adds or replaces a choice. Returns OK, NOMEM or LIMIT (more than CONV_MAX_CHOICES). */
 enum status conv_choices_put(struct conv_choices *c,
                              const char *key,
                              const struct conv_choice *choice,
                              struct error *err);
-/* Writes <folder>/conv-plans.txt if something was put: temporary name, fsync, rename. Returns OK or
- * IO. */
+/* Writes <folder>/conv-plans.txt if it changed: temporary name, fsync, rename. Returns OK, NOMEM,
+ * LIMIT, or the status of the system's error. */
 enum status conv_choices_save(struct conv_choices *c, const char *folder, struct error *err);
 
 bool conv_same_problem(const struct conv_problem *a, const struct conv_problem *b);
@@ -162,7 +162,7 @@ bool conv_same_problem(const struct conv_problem *a, const struct conv_problem *
 
 struct conv_plans;
 
-/* cache_folder NULL: choices are not kept on disk. Returns OK, NOMEM or IO. */
+/* cache_folder NULL: choices are not kept on disk. Returns as conv_choices_open. */
 enum status conv_plans_create(struct conv_plans **out,
                               const struct conv_gpu *gpu,
                               const struct device_options *opt,
@@ -174,8 +174,8 @@ void conv_plans_destroy(struct conv_plans *p);
 
 struct cuda_device;
 /* Executes the problem on the device's stream: `x`, `w`, `y` in the roles of struct conv_problem,
- * one of them written. Returns OK, NOMEM, UNSUPPORTED (no engine supports it), LIMIT (too many
- * shapes, or a new one while a step is recorded) or DEVICE. */
+ * one of them written. Returns OK, NOMEM, INVALID (an address is not a multiple of 16), UNSUPPORTED
+ * (no engine supports it), LIMIT (too many shapes, or a new one in a capture) or DEVICE. */
 enum status conv_run(struct cuda_device *dev,
                      const struct conv_problem *p,
                      void *x,
@@ -183,15 +183,13 @@ enum status conv_run(struct cuda_device *dev,
                      void *y,
                      struct error *err);
 
-/* conv_direct.cu: the same by plain loops on the device, for any shape. Returns the result of the
- * launch.
- */
+/* conv_direct.cu: the same by plain kernels, for any shape. Returns the result of the launch. */
 cudaError_t
 launch_conv_direct(cudaStream_t stream, const struct conv_problem *p, void *x, void *w, void *y);
 
-/* ---- conv_stem.cu: few channels at stride 2, as a convolution that cuDNN is fast at ---- */
+/* ---- conv_stem.cu: few channels at stride 2, in a form that cuDNN computes fast ---- */
 
-/* Whether a problem has another form; conv_stem_problem is that form, of the same pass. */
+/* Whether a problem has such a form; conv_stem_problem returns it, for the same pass. */
 bool conv_stem_applies(const struct conv_problem *p);
 struct conv_problem conv_stem_problem(const struct conv_problem *p);
 
@@ -206,7 +204,7 @@ cudaError_t launch_conv_stem_pack(const struct launch_on *on,
                                   const void *x,
                                   const void *w,
                                   struct conv_stem *out);
-/* The gradient of the weights back into the shape of the problem. */
+/* Converts the gradient of the weights back to the shape of the problem. */
 cudaError_t launch_conv_stem_unpack(const struct launch_on *on,
                                     const struct conv_problem *p,
                                     const struct conv_stem *from,

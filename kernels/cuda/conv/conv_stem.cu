@@ -1,14 +1,14 @@
 /*
- * conv_stem: a convolution of stride 2 over at most 4 channels, as the first one of a ResNet, as
- * one of stride 1 over squares of 2x2 pixels, for which cuDNN has kernels of tensor cores:
+ * conv_stem: a convolution of stride 2 over at most 4 channels, such as the first one of a ResNet,
+ * as one of stride 1 over blocks of 2x2 pixels, for which cuDNN uses tensor cores:
  *
- *     x (n,h,w,c)    --> blocks (n, oh+r'-1, ow+s'-1, 16): pixel (2 by + py - pad, 2 bx + px -
- * pad), channel i at (py 2 + px) 4 + i; zeros outside the image w (k,r,s,c)    --> (k, r', s', 16),
- * r' = ceil(r / 2): tap (2 ky + py, 2 kx + px); zeros beyond r
+ *     x (n,h,w,c) --> (n, oh+r'-1, ow+s'-1, 16): pixel (2 by + py - pad, 2 bx + px - pad),
+ *                     channel i at (py 2 + px) 4 + i; zeros outside the image
+ *     w (k,r,s,c) --> (k, r', s', 16), r' = ceil(r / 2): tap (2 ky + py, 2 kx + px); zeros beyond r
  *
- * The sums are over the same products. The gradient of w takes the inverse way. (MLPerf's ResNet of
- * NVIDIA has its stem in this form; on an H200 cuDNN's own kernels for 3 channels take 1.8 ms
- * forward and 3.1 ms for the gradient at batch 512 and 224 px, ten times the time of their bytes.)
+ * The sums have the same products. The gradient of w is converted back. (NVIDIA's ResNet for MLPerf
+ * has its stem in this form; on an H200 cuDNN's own kernels for 3 channels take 1.8 ms forward and
+ * 3.1 ms for the gradient at batch 512 and 224 px, ten times the time to move their bytes.)
  */
 #include "kernels/cuda/conv/conv_plan_internal.h"
 #include "kernels/cuda/device/common.cuh"

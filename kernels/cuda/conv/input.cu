@@ -1,5 +1,5 @@
 /*
- * input: elementwise kernels over whole tensors: fill, cast, add, and pixels to numbers.
+ * input: elementwise kernels over whole tensors: fill, cast, add, and pixel normalisation.
  *
  * One thread handles V neighbours at a time; the last piece of a range is handled element by
  * element.
@@ -7,7 +7,7 @@
 #include "formats/base/image_norm.h"
 #include "kernels/cuda/device/common.cuh"
 
-/* Begin of this thread's first piece of V elements, and the distance to its next. */
+/* Start of this thread's first piece of V elements, and the distance to its next. */
 template <int V> static __device__ __forceinline__ int64_t first_piece(int64_t *step) {
     *step = (int64_t)gridDim.x * THREADS * V;
     return ((int64_t)blockIdx.x * THREADS + threadIdx.x) * V;
@@ -108,7 +108,7 @@ normalised(uint8_t pixel, const struct image_norm &s, int channel) {
     return ((float)pixel * (1.0f / 255.0f) - mean) / std;
 }
 
-/* Where element i of the images lies in rows of patches of side^2 pixels. */
+/* The index of element i of the images in rows of patches of side^2 pixels. */
 static __device__ __forceinline__ int64_t patch_place(int64_t i, int64_t side, int64_t width) {
     const int64_t row = i / (3 * width); /* of all images below each other */
     const int64_t column = i % (3 * width);
@@ -159,7 +159,7 @@ cudaError_t launch_normalize_u8(const struct launch_on *on, const struct normali
     return BY_TYPE(op->out.dtype, vectors, run_normalize_u8, *on, *op);
 }
 
-/* Keeps the stream busy for that many clock cycles. */
+/* Keeps the stream busy for `cycles` clock cycles. */
 static __global__ void delay(int64_t cycles) {
     const int64_t begin = clock64();
     while (clock64() - begin < cycles) {

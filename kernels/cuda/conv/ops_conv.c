@@ -7,11 +7,11 @@
  *                dout or dresidual, pre --apply--> dpre
  *                dpre, in --convolution--> dweight;  dpre, weight --convolution--> din
  *
- * cuDNN runs the convolutions, batch_norm.cu the rest. The stem takes the form of conv_stem.cu;
- * where cuDNN has no engine for a shape, the plain kernels of conv_direct.cu do the work.
+ * cuDNN runs the convolutions, batch_norm.cu the rest. The stem is transformed by conv_stem.cu; if
+ * cuDNN has no engine for a shape, the plain kernels of conv_direct.cu are used.
  *
- * A din that is added is added by the convolution (cuDNN's beta). Where cuDNN has no engine for
- * that, and for dweight, the gradient is computed in scratch memory and added afterwards.
+ * With WRITE_ADD the convolution itself adds to din (cuDNN's beta). If cuDNN has no engine for
+ * that, and for dweight, the gradient is computed in the workspace and added afterwards.
  */
 #include "kernels/cuda/conv/conv_plan_internal.h"
 #include "kernels/cuda/device/cuda_internal.h"
@@ -36,7 +36,7 @@ static struct conv_problem problem_of(enum conv_pass pass,
                                  .pad = p->pad};
 }
 
-/* cuDNN, or the plain kernels where it has no engine. */
+/* cuDNN, or the plain kernels if it has no engine. */
 static enum status convolve_as_it_is(struct cuda_device *dev,
                                      const struct conv_problem *p,
                                      void *x,
@@ -106,7 +106,7 @@ enum status cuda_conv_bn(struct device *device, const struct conv_bn *op, struct
 
 /* ---- backward ---- */
 
-/* A tensor like `t` in scratch memory. */
+/* A tensor like `t` in the workspace. */
 static enum status sum_like(struct cuda_device *dev,
                             struct tensor *out,
                             const struct tensor *t,

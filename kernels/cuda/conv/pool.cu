@@ -16,8 +16,8 @@ struct plane_place {
     int32_t y, x, c;
 };
 
-/* Calls f(place, element) for every V channels of a tensor (N,h,w,C) that are this thread's. A
- * block walks whole rows, so that only 32-bit numbers are divided for every piece. */
+/* Calls f(place, element) for this thread's groups of V channels of a tensor (N,h,w,C). A block
+ * takes whole rows, so that only 32-bit numbers are divided for every piece. */
 template <int V, typename F>
 static __device__ __forceinline__ void
 each_piece(int64_t n, int32_t h, int32_t w, int32_t channels, F f) {
@@ -52,7 +52,7 @@ outputs_of(int32_t i, const struct pool_params &pool, int32_t out_size) {
     return {begin, end > out_size ? out_size : end};
 }
 
-/* V places of an argmax, 16 bytes at a time. */
+/* V elements of an argmax, 16 bytes at a time. */
 template <int V>
 static __device__ __forceinline__ void load_places(int32_t (&x)[V], const int32_t *from) {
     constexpr int PIECE = V < 4 ? V : 4;

@@ -3,8 +3,8 @@
  * over a warp, and the launch.
  *
  * The kernels are CUDA C with templates for the element type T and the count V of elements moved at
- * once (16 bytes, or 1 where shapes or addresses do not allow that), and use no features of the GPU
- * beyond shuffles and barriers, since tests/support/cuda_emulation compiles them for the host.
+ * once (16 bytes, or 1 if shapes or addresses do not allow that). They use no features of the GPU
+ * except shuffles and barriers, since tests/support/cuda_emulation compiles them for the host.
  */
 #ifndef KERNELS_CUDA_DEVICE_COMMON_CUH
 #define KERNELS_CUDA_DEVICE_COMMON_CUH
@@ -102,7 +102,7 @@ static __device__ __forceinline__ void load(float (&x)[V], const T *from) {
     unpack(x, load_vector<T, V>(from));
 }
 
-/* V f32 parameters that go with V elements of another type, 16 bytes at a time. */
+/* V f32 parameters for V elements of another type, 16 bytes at a time. */
 template <int V> static __device__ __forceinline__ void load_f32(float (&x)[V], const float *from) {
     constexpr int PIECE = V < 4 ? V : 4;
 #pragma unroll
@@ -178,7 +178,7 @@ static __device__ __forceinline__ void store_mode(T *to, float (&x)[V], bool add
     store(to, x);
 }
 
-/* Every lane receives the same bits: both sides of each exchange add the same pair. */
+/* Bit-identical in all lanes: both sides of each exchange add the same pair. */
 template <typename N> static __device__ __forceinline__ N warp_sum(N x, int lanes = WARP) {
     for (int step = lanes / 2; step > 0; step /= 2) {
         x += __shfl_xor_sync(FULL_WARP, x, step);
@@ -215,7 +215,7 @@ template <typename N> static __device__ __forceinline__ N block_sum(N x, N (&roo
     return sum;
 }
 
-/* Calls f(width, i) for this thread's pieces [i, i + width) of `count` elements: V of them at a
+/* Calls f(width, i) for this thread's pieces [i, i + width) of `count` elements: V elements at a
  * time, and one by one at the end. */
 template <int V, typename F> static __device__ __forceinline__ void each_piece(int64_t count, F f) {
     const int64_t step = (int64_t)gridDim.x * THREADS * V;

@@ -1,9 +1,9 @@
 /*
- * cuda_internal: what the files of the CUDA module share: the device, its checks, its scratch.
+ * cuda_internal: what the files of the CUDA module share: the device, its checks, its workspace.
  *
- * Threading : a device has one owner; everything runs in order on its one stream.
- * Ownership : scratch and plans are the device's. Scratch only grows, and is valid until the next
- *             op.
+ * Threading : a device has one owner; ops run in order on its compute stream.
+ * Ownership : workspaces and plans are the device's. Workspaces only grow, and are valid until the
+ *             next op.
  * Errors    : every call of a library goes through TRY_CUDA, TRY_BLAS or TRY_DNN, every launch
  *             through launched(): the message names the call, the sticky error is cleared.
  */
@@ -29,7 +29,7 @@
 struct conv_plans;   /* conv_plan.h: cuDNN's plans by shape */
 struct matmul_plans; /* matmul.c: cuBLASLt's algorithms by shape */
 
-/* Scratch by purpose: scratch that is in use at the same time has different purposes. */
+/* Workspaces by purpose: those in use at the same time have different purposes. */
 enum scratch {
     SCRATCH_WORK, /* the workspace of a launcher */
     SCRATCH_DNN,  /* cuDNN's workspace */
@@ -44,7 +44,7 @@ enum {
     STAGING_BYTES = 8 << 20,         /* per pinned buffer of uploads */
     STAGING_COUNT = 2,
     ALIGNMENT_BYTES = 16,  /* of every tensor: the width of a vector load */
-    OLD_SCRATCH_COUNT = 64 /* replaced by larger scratch while recordings may use them */
+    OLD_SCRATCH_COUNT = 64 /* replaced workspaces that recordings may still use */
 };
 
 struct staging {
@@ -62,8 +62,8 @@ struct cuda_device {
 
     cudaStream_t stream, copies;
     cudaEvent_t marks[DEVICE_MARK_COUNT];
-    struct recording *recording; /* NULL but between record_begin and record_end */
-    bool keeps_scratch;          /* there may be recordings */
+    struct recording *recording; /* NULL except between record_begin and record_end */
+    bool keeps_scratch;          /* there may be recordings: replaced workspaces are kept */
     struct cuda_ranks *ranks;    /* NULL before join */
     struct device_counters counters;
     uint64_t launches_count; /* see device_stream.launches */
@@ -116,8 +116,8 @@ static inline void cuda_counted(struct cuda_device *dev) {
     dev->launches_count += dev->recording != NULL ? 0 : 1;
 }
 
-/* At least size_bytes, aligned to 256; contents undefined. Growing waits for the stream. Returns
- * OK, NOMEM or DEVICE. */
+/* Workspace of at least size_bytes, aligned to 256; contents undefined. Growing waits for the
+ * stream. Returns OK, NOMEM, DEVICE, or, if it must grow, UNSUPPORTED (in a capture) or LIMIT. */
 enum status cuda_scratch(struct cuda_device *dev,
                          enum scratch which,
                          size_t size_bytes,
@@ -130,11 +130,11 @@ enum status cuda_launch_on(struct cuda_device *dev,
                            struct launch_on *out,
                            struct error *err);
 
-/* All scratch and workspaces, including replaced ones. */
+/* All workspaces, including replaced ones. */
 size_t cuda_scratch_bytes(const struct cuda_device *dev);
 
-/* Allocates device memory; the message of a failure names what was requested, what is free, and
- * what to change. */
+/* Allocates device memory; the message of a failure has the requested and free memory and a remedy.
+ * Returns OK, NOMEM or DEVICE. */
 enum status cuda_memory(struct cuda_device *dev, size_t size_bytes, void **out, struct error *err);
 
 /* ---- stream.c ---- */
@@ -142,10 +142,10 @@ enum status cuda_memory(struct cuda_device *dev, size_t size_bytes, void **out, 
 extern const struct device_stream cuda_device_stream;
 enum status cuda_stream_open(struct cuda_device *dev, struct error *err);
 void cuda_stream_close(struct cuda_device *dev); /* also half-opened ones */
-/* Returns UNSUPPORTED while a step is recorded; `what` names the operation. */
+/* Returns UNSUPPORTED while a step is captured, else OK; `what` names the operation. */
 enum status cuda_not_recorded(const struct cuda_device *dev, const char *what, struct error *err);
-/* Ends the part of the step that is recorded; `call` follows it, then the next part. Returns OK,
- * UNSUPPORTED, NOMEM or DEVICE. */
+/* Ends the part of the step that is being captured; `call` follows it, then the next part. Returns
+ * OK, NOMEM or DEVICE. */
 enum status
 cuda_record_collective(struct cuda_device *dev, const struct collective *call, struct error *err);
 /* Reports a wrong index that kernels found since the last call: OK, INVALID or DEVICE. */
@@ -174,7 +174,7 @@ OPS_EVERYWHERE_LIST(CUDA_DECLARE)
 
 const struct ops *ops_cuda(void);
 
-/* Counts the usable devices; the message of a failure says why there is none. */
+/* The functions of struct backend_module (module_internal.h). */
 enum status cuda_count(int32_t *out, struct error *err);
 enum status cuda_describe(int32_t index, char *out, size_t out_size, struct error *err);
 enum status

@@ -10,7 +10,7 @@
 #include "kernels/cuda/loss/loss_internal.h"
 #include "kernels/cuda/vector/matmul_internal.h"
 
-/* What a user can do, of the codes that a first use ends with. */
+/* The remedy for an error code of a first use. */
 static const char *hint_of(cudaError_t code) {
     switch ((int)code) {
     case 802: /* cudaErrorSystemNotReady */
@@ -43,8 +43,8 @@ static enum status no_device(cudaError_t code, struct error *err) {
                      hint_of(code));
 }
 
-/* cuDNN keeps its interface within a major version; what we use of it is there since the minimum
- * that CMakeLists.txt names. */
+/* cuDNN keeps its interface within a major version; what is used here exists since the minimum that
+ * CMakeLists.txt names. */
 static enum status check_cudnn(struct error *err) {
     const size_t found = cudnnGetVersion();
     FAIL_IF(found / 10000 != CUDNN_MAJOR || found < CCS_CUDNN_MINIMUM, err, STATUS_DEVICE,

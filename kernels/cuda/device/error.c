@@ -32,7 +32,7 @@ enum status dnn_failed(cudnnStatus_t code, const char *call, struct error *err) 
                      why[0] != '\0' ? ": " : "", why);
 }
 
-/* Launchers do not know the device. Threads that launch on several devices at once mix their
+/* Launchers do not know the device: threads that launch on several devices at once mix their
  * counts. */
 static _Atomic uint64_t started_count;
 

@@ -1,6 +1,6 @@
 /*
- * kernels: the launchers of ccstream's own CUDA kernels, callable from C. A launcher takes the
- * argument struct of its operator; kernels/ops.h defines shapes, types and rounding.
+ * kernels: the launchers of ccstream's CUDA kernels, callable from C. A launcher takes the argument
+ * struct of its operator; kernels/ops.h defines shapes, types and rounding.
  *
  * Threading : pure functions; work goes to the stream in order. Nothing waits, nothing is
  *             allocated.
@@ -16,11 +16,11 @@
  *
  * Arguments: checked by the caller (op_check).
  *
- * Order: every sum has one order that follows from the shape alone, never from the GPU or from
- * which block came first: same input, same bits. No atomics on numbers.
+ * Order: the order of every sum depends only on the shape, never on the GPU or on which block came
+ * first: equal inputs give bit-identical results. No atomics on numbers.
  *
- * Faults: kernels that read indices stay in bounds whatever they read, and write a fault they find
- * to *fault.
+ * Faults: kernels that read indices stay within bounds for any value, and write a fault that they
+ * find to *fault.
  *
  * Returns: cudaSuccess or the error of cudaLaunchKernelExC.
  */
@@ -38,7 +38,7 @@ extern "C" {
 
 #include "kernels/ops.h"
 
-/* Every launcher calls it for each kernel, copy or fill it starts, see launched(). */
+/* Called by every launcher for each kernel, copy or fill that it starts; see launched(). */
 void cuda_count_launch(void);
 
 enum fault { FAULT_NONE, FAULT_TOKEN, FAULT_ROW, FAULT_SEGMENT };
@@ -104,8 +104,8 @@ cudaError_t launch_batch_norm_running(const struct launch_on *on, const struct c
  * the cache. */
 cudaError_t launch_batch_norm_apply(const struct launch_on *on, const struct conv_bn *op);
 /* dgamma and dbeta from one pass over dout, pre and, with RELU and without beta, out; it also
- * leaves dresidual where that is set. Then dpre in a second pass from the last row to the first,
- * over dresidual and pre, or the same operands as the first. */
+ * writes dresidual if that is set. Then dpre in a second pass from the last row to the first, over
+ * dresidual and pre, or over the operands of the first pass. */
 size_t batch_norm_bwd_workspace_bytes(const struct conv_bn_bwd *op);
 cudaError_t launch_batch_norm_bwd(const struct launch_on *on, const struct conv_bn_bwd *op);
 
@@ -122,8 +122,8 @@ cudaError_t launch_bias_bwd(const struct launch_on *on, const struct linear_bwd 
 
 /* ---- input.cu ---- */
 
-/* A kernel that does nothing for `cycles` of the GPU's clock. Launches that follow are queued
- * meanwhile, so their time does not include the host's. */
+/* A kernel that does nothing for `cycles` of the GPU's clock. Later launches are queued meanwhile,
+ * so their time does not include the host's. */
 cudaError_t launch_delay(cudaStream_t stream, int64_t cycles);
 
 #ifdef __cplusplus

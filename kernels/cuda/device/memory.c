@@ -1,5 +1,5 @@
 /*
- * memory of the CUDA device: zeroed allocations, uploads, scratch that grows.
+ * memory of the CUDA device: zeroed allocations, uploads, workspaces that grow.
  *
  *     host memory --memcpy--> staging[0..1] (pinned) --copy engine--> device
  *
@@ -7,8 +7,8 @@
  * may change it at once. A staging buffer is refilled after the event of its last copy.
  *
  * An upload from pinned memory (alloc_host) returns as soon as the copy is queued: the GPU reads
- * the memory itself, later. The caller changes or frees it only after a wait for the compute queue:
- * sync, download, or a mark that was put after the upload.
+ * the memory later. The caller may change or free it only after a wait for the compute queue: sync,
+ * download, or a mark that was put after the upload.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,7 @@ void cuda_free(struct device *device, void *data) {
     (void)cudaFree(data); /* waits for the device; accepts NULL */
 }
 
-/* Recordings continue to use the scratch they were recorded with. */
+/* Recordings continue to use the workspace with which they were captured. */
 static enum status
 leave_scratch(struct cuda_device *dev, void *data, size_t size_bytes, struct error *err) {
     if (data != NULL && dev->keeps_scratch && dev->old_scratch_count < OLD_SCRATCH_COUNT) {
@@ -85,7 +85,7 @@ enum status cuda_scratch(struct cuda_device *dev,
         return STATUS_OK;
     }
     TRY(cuda_not_recorded(dev, "allocate", err));
-    if (dev->keeps_scratch) { /* replaced scratch is not freed: grow by a quarter at least */
+    if (dev->keeps_scratch) { /* replaced memory is not freed: grow by at least a quarter */
         const size_t more = dev->scratch[which].size_bytes / 4 + dev->scratch[which].size_bytes;
         size_bytes = size_bytes > more ? size_bytes : more;
     }

@@ -1,6 +1,6 @@
 /*
- * mma: what a warp does with matrices of 8 x 8: the GPU's tensor cores for bf16, and for f32 the
- * same division of the work over lanes in plain arithmetic.
+ * mma: products of 8 x 8 matrices by a warp: by the tensor cores for bf16, and for f32 in plain
+ * arithmetic with the same division of the work over lanes.
  *
  * Of a matrix of 16 rows that a warp computes, lane l = 4 g + q has, of every 8 columns, those
  * 2 q and 2 q + 1 of rows g and g + 8: x[block][0..1] and x[block][2..3]. PTX calls it the
@@ -49,7 +49,7 @@ static __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const bf
     }
 }
 
-/* Sixteen bytes from global into shared memory, or zeros; they are there after copies_wait and a
+/* Copies sixteen bytes from global into shared memory, or zeros; complete after copies_wait and a
  * barrier. Both addresses are multiples of 16 bytes. */
 static __device__ __forceinline__ void copy_later(void *shared, const void *global, bool zeros) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"

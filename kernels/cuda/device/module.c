@@ -1,5 +1,5 @@
 /*
- * module: the one symbol that leaves libccstream_cuda.so.
+ * module: the only symbol that libccstream_cuda.so exports.
  */
 #include "kernels/module_internal.h"
 

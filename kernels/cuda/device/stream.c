@@ -1,11 +1,11 @@
 /*
- * stream: the copy queue, marks, and steps recorded as CUDA graphs.
+ * stream: the copy queue, marks, and steps captured as CUDA graphs.
  *
- * A recording contains the addresses of its ops, including scratch. So after the first recording,
- * scratch that grows keeps the old memory until the device is closed.
+ * A recording contains the addresses of its ops, including workspaces. So after the first capture,
+ * a workspace that grows keeps its old memory until the device is closed.
  *
  * Collectives (kernels/device_ranks.h) divide a recording into graphs: a replay starts them one
- * after another, with the collectives between them, which are in no graph.
+ * after another, and makes the collectives, which are in no graph, between them.
  *
  *     recording: | graph | gather | graph | merge | graph | sum | sum | graph | finish | graph |
  */
@@ -13,7 +13,7 @@
 
 #include "kernels/cuda/device/cuda_internal.h"
 
-/* The ops up to a collective, and that. */
+/* The ops up to a collective, and the collective. */
 struct part {
     cudaGraphExec_t exec;   /* NULL: no ops */
     bool is_last;           /* no collective follows */
@@ -24,7 +24,7 @@ struct part {
 struct recording {
     struct part *first, **end;
     uint64_t launches_count;
-    bool captures; /* a part is being recorded */
+    bool captures; /* a part is being captured */
 };
 
 enum status cuda_not_recorded(const struct cuda_device *dev, const char *what, struct error *err) {
@@ -129,7 +129,7 @@ static void record_free(struct device *device, struct recording *r) {
     free(r);
 }
 
-/* Calls of other threads do not affect the recording. */
+/* Calls of other threads do not affect the capture. */
 static enum status begin_part(struct cuda_device *dev, struct error *err) {
     TRY_CUDA(cudaStreamBeginCapture(dev->stream, cudaStreamCaptureModeThreadLocal));
     dev->recording->captures = true;

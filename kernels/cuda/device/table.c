@@ -1,8 +1,7 @@
 /*
- * table: the CUDA backend's operators. Most are one launcher; those that cuDNN and cuBLASLt take
- * part in are written in ops_conv.c and ops_linear.c. Token ids, rows and captions are in device
- * memory: the kernels check their values, and the next sync or download reports the faults they
- * found.
+ * table: the CUDA backend's operators. Most are one launcher; those that use cuDNN and cuBLASLt are
+ * in ops_conv.c and ops_linear.c. Token ids, rows and captions are in device memory: the kernels
+ * check their values, and the next sync, download or wait reports the faults that they found.
  */
 #include "kernels/cuda/device/cuda_internal.h"
 

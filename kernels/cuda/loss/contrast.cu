@@ -1,11 +1,11 @@
 /*
  * contrast: kernels/contrast.h on a GPU. A block of threads has one row of the tile, or COLUMNS
- * columns next to each other, so that neighbouring threads read neighbouring elements:
+ * adjacent columns, so that neighbouring threads read neighbouring elements:
  *
  *   a row        thread t has the elements t, t + THREADS, ...
  *   columns      thread t of column t % COLUMNS has the elements t / COLUMNS, ... of that column
  *
- * The order of additions depends on the shape of the tile alone.
+ * The order of additions depends only on the shape of the tile.
  */
 #include "kernels/contrast.h"
 
@@ -19,8 +19,8 @@ struct tile {
     int64_t rows, columns;
 };
 
-/* Calls f(k, element) for this thread's elements of the line: those that it shares with anchor or
- * contrast k of the other side. LINES is 1 or COLUMNS. */
+/* Calls f(k, element) for this thread's elements of the line; k is the number of the line of the
+ * other side. LINES is 1 or COLUMNS. */
 template <int LINES, typename F>
 static __device__ __forceinline__ void each_element(const struct tile &t, int64_t line, F f) {
     const int64_t count = LINES == 1 ? t.columns : t.rows;
@@ -41,7 +41,7 @@ struct added {
     }
 };
 
-/* Over the threads of a line, which all get it. */
+/* Reduces x over the threads of a line; all of them receive the result. */
 template <int LINES, typename OP>
 static __device__ __forceinline__ double over_line(double x, double (&room)[THREADS]) {
     room[threadIdx.x] = x;
@@ -61,7 +61,7 @@ static __device__ __forceinline__ double power(float s, double shift, double rat
     return (double)expf((float)(((double)s - shift) * rate - largest));
 }
 
-/* Anchors `a` of the lines, with contrasts c. */
+/* Sums of anchors `a`, one per line, over their negatives c. */
 template <int LINES>
 static __global__ void
 contrast_sums(struct tile t, struct contrast_lines a, struct contrast_lines c) {
@@ -92,7 +92,7 @@ contrast_sums(struct tile t, struct contrast_lines a, struct contrast_lines c) {
     }
 }
 
-/* What is taken of the lines x, as contrasts of the anchors o; rows also replace S by G. */
+/* `taken` of the lines x, as negatives of the anchors o; rows also replace S by G. */
 template <int LINES>
 static __global__ void
 contrast_gradient(struct tile t, struct contrast_lines x, struct contrast_lines o) {
@@ -113,7 +113,7 @@ contrast_gradient(struct tile t, struct contrast_lines x, struct contrast_lines 
     }
 }
 
-/* The own pairs of S, `count` of them from `first` on, to `out`, and replaced by `in` or hidden. */
+/* Copies `count` positives of S from `first` on to `out`; replaces them by `in`, or hides them. */
 static __global__ void
 contrast_own(float *first, int64_t step, int64_t count, double *out, const double *in) {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -132,13 +132,13 @@ static struct tile tile_of(const struct contrast_tile *t) {
     return {(float *)t->s.data, t->s.shape[0], t->s.shape[1]};
 }
 
-/* Of the tile's rows or columns. */
+/* The lines from `at` on: the tile's rows or columns. */
 static struct contrast_lines lines_of(const struct contrast_lines *x, int64_t at) {
     return {x->rate + at,   x->shift + at,      x->largest + at, x->sum + at, x->weighted + at,
             x->weight + at, x->popularity + at, x->taken + at,   x->own + at, x->own_gradient + at};
 }
 
-/* Own pairs begin where the row's and the column's number are equal. */
+/* Positives are the elements of S whose row and column numbers are equal. */
 static cudaError_t
 launch_own(cudaStream_t stream, const struct contrast_tile *t, bool report, bool replace) {
     const int64_t first = t->row > t->column ? t->row : t->column;

@@ -30,7 +30,7 @@ static unsigned columns_of(const struct device_loss *l) {
     }
 }
 
-/* With two views only the columns of images. */
+/* With two views only the image side has columns. */
 static bool has_columns(const struct device_loss *l) {
     const unsigned wanted = columns_of(l);
     bool ok = l->visits != NULL;
@@ -44,7 +44,7 @@ static bool has_columns(const struct device_loss *l) {
     return ok;
 }
 
-/* The pairs' alone. */
+/* Whether the loss is defined for two views; the others are for pairs only. */
 static bool allows_views(enum device_loss_kind kind) {
     return kind != DEVICE_LOSS_SIGLIP && kind != DEVICE_LOSS_CYCLIP && kind != DEVICE_LOSS_NUCLR &&
            kind != DEVICE_LOSS_FASTCLIP;

@@ -7,7 +7,7 @@
 
 /* ---- before ---- */
 
-/* A similarity that is not finite, in a row of `count`. */
+/* Whether a row of `count` similarities has one that is not finite. */
 static __device__ __forceinline__ int32_t bad_row(const float *row, int64_t count) {
     int32_t fault = DEVICE_LOSS_SOUND;
     for (int64_t c = threadIdx.x; c < count; c += THREADS) {
@@ -28,7 +28,7 @@ static __device__ __forceinline__ int32_t was_before(const uint64_t *ids, int64_
     return before;
 }
 
-/* The entries of a sample, or zero bits where another rank keeps them; one thread per column. */
+/* Reads the entries of a sample, or zeros if another rank keeps them; one thread per column. */
 static __device__ __forceinline__ void
 take_state(const struct device_loss &l, const struct loss_scratch &w, int64_t position) {
     const uint64_t id = l.sample_ids[position];
@@ -78,7 +78,7 @@ static __global__ void examine(struct device_loss l, struct loss_scratch w) {
     }
 }
 
-/* Ranks of the first positions, in order: each thread counts those of its own stretch. */
+/* Numbers the first positions of ids in order: each thread counts those in its stretch. */
 static __device__ __forceinline__ int32_t put_ranks(int32_t *rank, int64_t count) {
     __shared__ int32_t counts[THREADS];
     const int64_t stretch = (count + THREADS - 1) / THREADS;
@@ -123,7 +123,7 @@ static __global__ void begin(struct device_loss l, struct loss_scratch w) {
 
 /* ---- gradient ---- */
 
-/* Of one side of an element: anchor number `a`, which meets it as a contrast. */
+/* One side of an element's gradient: for anchor number `a`, of which it is a negative. */
 static __device__ __forceinline__ double contrast_gradient(const struct device_loss &l,
                                                            const struct loss_scratch &w,
                                                            double share,
@@ -149,8 +149,8 @@ static __device__ __forceinline__ double contrast_gradient(const struct device_l
     }
 }
 
-/* Of one side of an element (anchor number a at `anchor`, its own pair at `partner`, contrast c).
- */
+/* One side of an element's gradient: anchor number a at `anchor`, its positive at `partner`,
+ * candidate c. */
 static __device__ __forceinline__ double side_gradient(const struct device_loss &l,
                                                        const struct loss_scratch &w,
                                                        double share,
@@ -297,7 +297,7 @@ static __device__ __forceinline__ double sum_of(const double *x, int64_t count) 
     return block_sum(sum, room);
 }
 
-/* The largest new zeta over the samples that count; infinite if one is not finite. */
+/* The largest new zeta over the distinct samples; infinite if one is not finite. */
 static __device__ __forceinline__ double
 largest_zeta(const struct device_loss &l, const struct loss_scratch &w, int side) {
     __shared__ double room[WARPS];
@@ -311,7 +311,7 @@ largest_zeta(const struct device_loss &l, const struct loss_scratch &w, int side
     return block_max(most, room);
 }
 
-/* The mean of a column after the step over the samples that count; NaN without the column. */
+/* The mean of a column after the step over the distinct samples; NaN without the column. */
 static __device__ __forceinline__ double
 batch_mean(const struct device_loss &l, const struct loss_scratch &w, const float *column) {
     __shared__ double room[WARPS];
@@ -395,7 +395,7 @@ learn(const struct device_loss &l, double tau, const struct step_sums &s) {
     }
 }
 
-/* Writes the batch's entries that this rank keeps back, and counts a visit of each sample. */
+/* Writes back the entries that this rank keeps, and counts a visit of each sample. */
 static __device__ __forceinline__ void put_state(const struct device_loss &l,
                                                  const struct loss_scratch &w) {
     const bool changed = w.head->count >= 2;
@@ -462,7 +462,7 @@ static __global__ void finish(struct device_loss l, struct loss_scratch w) {
 
 /* ---- host side ---- */
 
-/* The next `size` bytes of a workspace, or of one that is only counted (base NULL). */
+/* The next `size` bytes of a workspace; base NULL: they are only counted. */
 static void *carve(char *base, size_t *used, size_t size) {
     void *at = base != NULL ? base + *used : NULL;
     *used += (size + 15) / 16 * 16;
@@ -473,8 +473,8 @@ template <typename T> static void carve_array(T **out, char *base, size_t *used,
     *out = (T *)carve(base, used, (size_t)count * sizeof(T));
 }
 
-/* Room for the columns that the loss has, or has not: so the size does not depend on them. Returns
- * how many there are. */
+/* Room for the columns that the loss has, or for the others, so that the size does not depend on
+ * them. Returns their number. */
 static int carve_columns(struct loss_scratch *w,
                          const struct device_loss *l,
                          char *base,
@@ -507,7 +507,7 @@ carve_window(struct loss_scratch *w, const struct device_loss *l, char *base, si
     (void)carve_columns(w, l, base, used, false);
 }
 
-/* Scratch for any loss except the records. */
+/* Lays out the workspace, equal for all losses except the records of emc2. */
 static size_t lay_out(struct loss_scratch *w, const struct device_loss *l, char *base) {
     const int64_t b = l->batch_count;
     const int64_t n = l->views ? 2 * b : b;

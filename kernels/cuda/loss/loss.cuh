@@ -1,17 +1,17 @@
 /*
- * loss: shared by the kernels of the losses: scratch, the contrasts of an anchor, sums of
- * exponentials in log space.
+ * loss: shared by the kernels of the losses: workspace, the negatives ("contrasts") of an anchor,
+ * sums of exponentials in log space.
  *
- * The launches of a step, over the (N, N) similarities S of B samples (N = B, of two views 2 B):
+ * The launches of a step, over the (N, N) similarities S of B samples (N = B, for two views 2 B):
  *
  *   examine    block per row of S          is S finite; is the position the first of its id; the
- *                                          sample's columns into scratch
- *   (merge)                                of several ranks: the columns' entries of the others
- *   begin      one block                   how many ids there are, ranks, temperature
- *   anchors    block per anchor, or of two its sums of exponentials: normaliser, value, new state
- *              views per sample            (siglip has none; emc2 walks its chains instead)
+ *                                          sample's columns into the workspace
+ *   (merge)                                with several ranks: the columns' entries of the others
+ *   begin      one block                   number of distinct ids, ranks of positions, temperature
+ *   anchors    block per anchor (per       its sums of exponentials: normaliser, value, new state
+ *              sample for two views)       (siglip has none; emc2 walks its chains instead)
  *   gradient   block per row of S          dL/dS, both sides of an element at once
- *   popularity block per contrast          nuclr: zeta and its momentum
+ *   popularity block per candidate         nuclr: zeta and its momentum
  *   finish     one block                   is everything finite; then scalars, state, report
  *
  * Anchor k of 2 B: pairs: image k, then text k - B; two views: view k.
@@ -27,40 +27,39 @@
 /* Set by `begin` for the launches after it. */
 struct loss_head {
     int64_t count; /* distinct ids */
-    double tau;    /* that holds for all samples */
+    double tau;    /* the temperature of all samples, if it is shared */
     int32_t fault; /* enum device_loss_fault */
     bool stopped;  /* an earlier step was not sound */
 };
 
 struct loss_scratch {
     struct loss_head *head;
-    int32_t
-        *rank; /* (B): of the position among the first positions of ids; -1: its id was before */
+    int32_t *rank;  /* (B): of the position among the first positions of ids; -1: a repeated id */
     int32_t *fault; /* (N): enum device_loss_fault by row */
     /* (B): the columns' entries of the batch: before the step, then after it; NULL as the column */
     float *columns[DEVICE_LOSS_COLUMN_COUNT][DEVICE_LOSS_SIDES];
     uint64_t *chain_id[DEVICE_LOSS_SIDES];
     uint64_t *visits; /* before the step */
-    /* The three above are side by side: what ranks merge. 0: the loss has none but visits, which
-     * it does not read. */
+    /* The three above are contiguous: what ranks merge. Count 0: the loss has only visits, which it
+     * does not read. */
     uint32_t *window;
     int64_t window_count;
     /* (2 B), by anchor: */
-    double *own;      /* similarity of its own pair */
+    double *own;      /* similarity of its positive pair */
     double *tau;      /* its temperature */
-    double *log_norm; /* see gradient_of */
-    double *aux;      /* debiased: log m; nuclr: normaliser of p; emc2: states recorded */
-    double *diagonal; /* gradient of its own pair */
+    double *log_norm; /* see contrast_gradient */
+    double *aux;      /* debiased: log m; nuclr: normaliser of p; emc2: number of recorded states */
+    double *diagonal; /* gradient of its positive pair */
     double *value, *objective;
-    double *extra; /* sogclr, fastclip-v3: of dF/dtau; isogclr, fastclip-v2: tau / (2 B) */
+    double *extra; /* sogclr, fastclip-v3: term of dF/dtau; isogclr, fastclip-v2: tau / (2 B) */
     /* (N), by row of S: */
     double *row_value; /* siglip, cyclip */
     double *row_scale; /* sum of dL/dS S */
     double *row_bias;  /* siglip */
-    uint16_t *records; /* (2 B, N), emc2: how often an anchor's chain stood there */
+    uint16_t *records; /* (2 B, N), emc2: how often an anchor's chain was in this state */
 };
 
-/* Whether this rank keeps the sample's entries, and where. */
+/* Whether this rank keeps the sample's entries, and their index. */
 static __device__ __forceinline__ bool is_own(const struct device_loss &l, uint64_t id) {
     return l.world == 1 || id % (uint64_t)l.world == (uint64_t)l.rank;
 }
@@ -84,13 +83,13 @@ static __device__ __forceinline__ double log_add(double a, double b) {
     return high == -INFINITE ? high : high + log1p(exp(low - high));
 }
 
-/* One anchor and the elements of S that are its own. */
+/* One anchor and its elements of S. */
 struct anchor_view {
-    const float *similarity; /* of contrast c at c * stride */
+    const float *similarity; /* of candidate c at c * stride */
     int64_t stride;
     int64_t number;  /* of the anchor, in [0, 2 B) */
-    int64_t anchor;  /* its place in [0, N), */
-    int64_t partner; /* and that of its own pair: the same for pairs */
+    int64_t anchor;  /* its index in [0, N), */
+    int64_t partner; /* and the index of its positive: equal for pairs */
     double own;
 };
 
@@ -98,7 +97,7 @@ static __device__ __forceinline__ int64_t position_of(const struct device_loss &
     return place < l.batch_count ? place : place - l.batch_count;
 }
 
-/* side: of pairs, which side the anchor is on; of two views, which view. */
+/* side: for pairs the anchor's side, for two views its view. */
 static __device__ __forceinline__ struct anchor_view
 anchor_at(const struct device_loss &l, int64_t position, int side) {
     const int64_t b = l.batch_count;
@@ -126,7 +125,8 @@ static __device__ __forceinline__ bool is_contrast(const struct device_loss &l,
     return c != v.anchor && c != v.partner && w.rank[position_of(l, c)] >= 0;
 }
 
-/* Contrasts of an anchor: the others among distinct samples. */
+/* Number of an anchor's negatives: the other distinct samples (for two views both of their
+ * views). */
 static __device__ __forceinline__ double contrasts_count(const struct device_loss &l,
                                                          const struct loss_head *head) {
     return (double)(l.views ? 2 * head->count - 2 : head->count - 1);
@@ -177,7 +177,7 @@ static __device__ __forceinline__ void adam(struct device_loss_learned *x,
     x->value -= lr * m / (sqrt(v) + o.adam_eps);
 }
 
-/* Step size of the zeta of a side. */
+/* Learning rate of a side's zeta. */
 static __device__ __forceinline__ double zeta_rate(const struct device_loss &l, int side) {
     return side == DEVICE_LOSS_IMAGE ? l.values->zeta_lr_image : l.values->zeta_lr_text;
 }
@@ -205,14 +205,14 @@ template <typename N> static __device__ __forceinline__ N block_max(N x, N (&roo
     return most;
 }
 
-/* Over the contrasts of an anchor, with e = (Delta - zeta) / tau, Delta = S - own: */
+/* Over the negatives of an anchor, with e = (Delta - zeta) / tau, Delta = S - own: */
 struct anchor_sums {
     double largest;  /* e */
     double sum;      /* of exp(e - largest) */
     double weighted; /* of exp(e - largest) Delta */
 };
 
-/* By all threads of a block; zeta may be NULL. */
+/* Called by all threads of a block; zeta may be NULL. */
 static __device__ __forceinline__ struct anchor_sums anchor_sum(const struct device_loss &l,
                                                                 const struct loss_scratch &w,
                                                                 const struct anchor_view &v,
@@ -243,7 +243,7 @@ static __device__ __forceinline__ struct anchor_sums anchor_sum(const struct dev
     return s;
 }
 
-/* log of the mean over contrasts of exp(e) */
+/* log of the mean over negatives of exp(e) */
 static __device__ __forceinline__ double log_mean(const struct anchor_sums &s, double count) {
     return s.largest + log(s.sum) - log(count);
 }

@@ -1,5 +1,5 @@
 /*
- * loss_anchors: one anchor of every loss but siglip and emc2: its sums of exponentials, and from
+ * loss_anchors: one anchor of every loss except siglip and emc2: its sums of exponentials, and from
  * them the divisor of its gradient, its value and the sample's new state. Formulas and names are
  * those of train/loss/NAME.c.
  */
@@ -9,7 +9,7 @@ struct anchor_result {
     double log_norm, aux, diagonal, value, objective, extra;
 };
 
-/* The gradient of contrasts is exp(e - log_norm) share / tau. */
+/* The gradient of negatives is exp(e - log_norm) share / tau. */
 static __device__ __forceinline__ struct anchor_result softmax_anchor(const struct device_loss &l,
                                                                       const struct loss_scratch &w,
                                                                       const struct anchor_view &v) {
@@ -58,7 +58,7 @@ debiased_anchor(const struct device_loss &l,
     r.aux = log_m;
     if (log_g < log_floor) {
         const double value = log_add(0.0, log_floor);
-        r.log_norm = INFINITE; /* no gradient but that of the own pair */
+        r.log_norm = INFINITE; /* only the positive has a gradient */
         r.diagonal = -share / tau * exp(log_floor - value);
         r.value = share * value;
         return r;
@@ -88,7 +88,7 @@ static __device__ __forceinline__ struct anchor_result rince_anchor(const struct
     return r;
 }
 
-/* The running mean u <- (1 - gamma) u + gamma g in log space; NaN: never visited. */
+/* The moving average u <- (1 - gamma) u + gamma g in log space; NaN: never visited. */
 static __device__ __forceinline__ double log_running_mean(float log_u, double log_g, double gamma) {
     if (isnan(log_u) || gamma >= 1.0) {
         return log_g;
@@ -145,7 +145,7 @@ static __device__ __forceinline__ struct anchor_result sogclr_anchor(const struc
     return r;
 }
 
-/* *h: the gradient of the sample's temperature, not bounded yet. */
+/* *h: the gradient of the sample's temperature, before clipping. */
 static __device__ __forceinline__ struct anchor_result isogclr_anchor(const struct device_loss &l,
                                                                       const struct loss_scratch &w,
                                                                       const struct anchor_view &v,
@@ -181,7 +181,7 @@ static __device__ __forceinline__ struct anchor_result fastclip_anchor(const str
     struct anchor_result r = {};
     *updated = updated_u(l, log_u, log_mean(s, count));
     put_surrogate(&r, s, *updated + log(count), scale);
-    r.log_norm += o.times_tau ? 0.0 : log(tau); /* the gradient of contrasts has `share` alone */
+    r.log_norm += o.times_tau ? 0.0 : log(tau); /* negatives: `share` is their only factor */
     const double mean = r.value / (scale * tau);
     *h = *updated + o.rho - mean;
     r.objective = share * (o.times_tau || o.own_tau ? tau * (*updated + o.rho)
@@ -228,7 +228,7 @@ static __device__ __forceinline__ void put_result(const struct loss_scratch &w,
     }
 }
 
-/* Of a sample whose temperature is its own: h into its running mean, and the step along it. */
+/* Updates a sample's own temperature: h enters the moments of its gradient, then one step. */
 static __device__ __forceinline__ void step_tau(const struct device_loss &l,
                                                 const struct loss_scratch &w,
                                                 int side,
@@ -255,7 +255,7 @@ static __device__ __forceinline__ void step_tau(const struct device_loss &l,
         (float)fmax(o.tau_min, fmin(o.tau_max, tau - o.tau_lr * v));
 }
 
-/* One sample: of pairs on one side, of two views both views, which share its state. */
+/* One sample: one side of a pair, or both of two views, which share its state. */
 static __device__ __forceinline__ void
 do_sample(const struct device_loss &l, const struct loss_scratch &w, int side, int64_t position) {
     const bool keeps_u = w.columns[DEVICE_LOSS_LOG_U][side] != NULL;
@@ -328,12 +328,12 @@ cudaError_t launch_loss_anchors(cudaStream_t stream,
 
 /* ---- nuclr: zeta ---- */
 
-/* The contrast's share of the softmax over the dataset, from all anchors of the other side. */
+/* zeta's gradient: the candidate's softmax probabilities, for all anchors of the other side. */
 static __global__ void popularity(struct device_loss l, struct loss_scratch w) {
     __shared__ double room[WARPS];
     const int64_t b = l.batch_count;
     const int64_t c = blockIdx.x % b;
-    const int side = (int)(blockIdx.x / b); /* of the contrast */
+    const int side = (int)(blockIdx.x / b); /* of the candidate */
     const double rate = zeta_rate(l, side);
     if (!has_contrasts(w.head) || w.rank[c] < 0 || !(rate > 0.0)) {
         return;

@@ -2,15 +2,15 @@
  * loss_chain: emc2's chains, one block each: see train/loss/emc2.c.
  *
  * The decisions of a walk depend on each other, but the numbers that they compare do not: all
- * threads compute scores and draws of THREADS contrasts, then one thread walks over them in shared
- * memory.
+ * threads compute scores and random numbers of THREADS candidates, then one thread walks over them
+ * in shared memory.
  */
 #include "formats/base/rng.h"
 #include "kernels/cuda/loss/loss.cuh"
 #include "kernels/cuda/text/captions.cuh"
 
 struct chain {
-    int64_t state;   /* place in [0, N); -1: a sample of an earlier batch */
+    int64_t state;   /* index in [0, N); -1: a sample of an earlier batch */
     float log_score; /* of the state; NaN: the sample has no chain yet */
     int64_t proposals_count, recorded_count;
 };
@@ -39,7 +39,7 @@ static __device__ __forceinline__ double draw_at(const struct draws &d, int64_t 
     return (double)(bits >> 11) * 0x1p-53;
 }
 
-/* The place of a sample among the distinct samples of the batch; -1: it is not in the batch. */
+/* The index of a sample among the distinct samples of the batch; -1: it is not in the batch. */
 static __device__ __forceinline__ int64_t find_sample(const struct device_loss &l,
                                                       const struct loss_scratch &w,
                                                       uint64_t id) {
@@ -53,8 +53,8 @@ static __device__ __forceinline__ int64_t find_sample(const struct device_loss &
     return block_max_once(found, room);
 }
 
-/* Which proposal of the anchor a contrast is: its rank among distinct views, without the two that
- * are omitted. */
+/* Which of the anchor's proposals a candidate is: its rank among distinct views, without the two
+ * that are omitted. */
 static __device__ __forceinline__ int64_t proposal_of(const struct device_loss &l,
                                                       const struct loss_scratch &w,
                                                       const struct anchor_view &v,
@@ -63,7 +63,7 @@ static __device__ __forceinline__ int64_t proposal_of(const struct device_loss &
     return rank - (v.anchor < c ? 1 : 0) - (v.partner != v.anchor && v.partner < c ? 1 : 0);
 }
 
-/* One thread's walk over THREADS contrasts from `first` on. */
+/* One thread's walk over THREADS candidates from `first` on. */
 static __device__ __forceinline__ void walk_over(struct chain *chain,
                                                  uint16_t *records,
                                                  const double *scores,
@@ -76,7 +76,7 @@ static __device__ __forceinline__ void walk_over(struct chain *chain,
     for (int64_t i = 0; i < THREADS; i++) {
         const double score = scores[i];
         if (isnan(score)) {
-            continue; /* not a contrast */
+            continue; /* not a candidate */
         }
         if (isnan(log_score) || log_draws[i] < score - (double)log_score) {
             if (stays > 0) {
@@ -98,7 +98,7 @@ static __device__ __forceinline__ void walk_over(struct chain *chain,
     chain->log_score = log_score;
 }
 
-/* Called by all threads: continues the anchor's chain over all contrasts. */
+/* Called by all threads: continues the anchor's chain over all candidates. */
 static __device__ __forceinline__ void walk(const struct device_loss &l,
                                             const struct loss_scratch &w,
                                             const struct anchor_view &v,

@@ -14,8 +14,8 @@ extern "C" {
 #endif
 
 size_t launch_loss_workspace_bytes(const struct device_loss *l);
-/* The struct is complete: see device_loss.c. A step is the first launch and the others; between
- * them ranks merge the window, which may be empty. */
+/* Require a struct checked by device_loss.c. A step is launch_loss_examine, then launch_loss;
+ * between them ranks merge the window, which may be empty. */
 cudaError_t launch_loss_examine(cudaStream_t stream,
                                 const struct device_loss *l,
                                 uint32_t **window,
@@ -26,7 +26,7 @@ cudaError_t launch_loss(cudaStream_t stream, const struct device_loss *l);
 cudaError_t launch_contrast_sums(cudaStream_t stream, const struct contrast_tile *t);
 cudaError_t launch_contrast_gradient(cudaStream_t stream, const struct contrast_tile *t);
 
-/* Put into every device that cuda_open opens. */
+/* Set in every device that cuda_open opens. */
 extern const struct device_losses cuda_losses;
 extern const struct device_contrasts cuda_contrasts;
 

@@ -1,7 +1,7 @@
 /*
- * nccl: opens libnccl.so.2 as the dynamic loader finds it: LD_LIBRARY_PATH, the folders of CUDA
- * that this module was linked with, the system's. Python's wheel keeps it in a folder that only
- * LD_LIBRARY_PATH can name.
+ * nccl: opens libnccl.so.2 by the dynamic loader's search: LD_LIBRARY_PATH, the folders of CUDA
+ * that this module was linked with, the system's folders. The folder of Python's wheel must be in
+ * LD_LIBRARY_PATH.
  */
 #include "kernels/cuda/ranks/nccl_internal.h"
 
@@ -50,7 +50,7 @@ static enum status load(struct nccl *n, struct error *err) {
     if (s != STATUS_OK) {
         (void)dlclose(library);
     }
-    return s; /* else never closed: it has threads of its own */
+    return s; /* if OK it is never closed: it has its own threads */
 }
 
 enum status nccl_open(const struct nccl **out, struct error *err) {

@@ -1,11 +1,11 @@
 /*
- * nccl: the part of NCCL's interface that is used here, and the library, opened at run time: a
- * build does not need NCCL, and a run on one GPU neither.
+ * nccl: the part of NCCL's interface that is used here. The library is opened at run time: neither
+ * a build nor a run on one GPU requires NCCL.
  *
  * The declarations are those of nccl.h 2.18 to 2.28 (github.com/NVIDIA/nccl, src/nccl.h.in), under
- * names of our own. NCCL keeps them within major version 2: enumerators are only added, and
- * ncclConfig_t names its size and version, by which a library reads an older and shorter one. A
- * test compares them with nccl.h where it is installed.
+ * our own names. NCCL keeps them within major version 2: enumerators are only added, and
+ * ncclConfig_t contains its size and version, so a library accepts an older, shorter one. A test
+ * compares them with nccl.h if it is installed.
  *
  * Threading : nccl_open by any thread.
  */
@@ -68,8 +68,8 @@ struct nccl {
     int version;
 };
 
-/* Opens the library once for the process. Returns OK, or UNSUPPORTED with what is missing and where
- * it was searched. */
+/* Opens the library once per process. Returns OK, or UNSUPPORTED with what is missing and a
+ * remedy. */
 enum status nccl_open(const struct nccl **out, struct error *err);
 
 #endif

@@ -4,15 +4,15 @@
  *   compute  | forward | gather | loss | backward: text | image              | finish | optimiser
  *   sums     |                                    | text's sum | image's sum |
  *
- * There is one communicator. It does not block: calls return while connections are still made, and
- * are polled to a deadline here. Gathers and merges run in order on the compute stream. Sums run on
- * a stream of their own, which follows the compute stream at each begin_sum, as the compute stream
- * follows it at finish. A gather during sums waits for them: so one order of collectives holds on
- * all ranks, whatever the streams do.
+ * There is one non-blocking communicator: calls return while connections are still being made, and
+ * are polled here until a deadline. Gathers and merges run in order on the compute stream. Sums run
+ * on a separate stream, which waits for the compute stream at each begin_sum; the compute stream
+ * waits for it at finish. A gather during sums waits for them, so the order of collectives is the
+ * same on all ranks.
  *
- * None is captured: NCCL requires of a captured collective that all ranks replay the graph of the
- * same capture, but each rank records by the shapes of its own captions. stream.c records the parts
- * of a step between collectives instead.
+ * None is captured: NCCL requires all ranks to replay the graph of the same capture, but each rank
+ * captures by the shapes of its own captions. stream.c captures the parts of a step between
+ * collectives instead.
  */
 #include "kernels/cuda/ranks/ranks_internal.h"
 
@@ -38,7 +38,7 @@ struct cuda_ranks {
     cudaStream_t sums;
     cudaEvent_t computed, summed;
     bool sums_begun;      /* since the last finish */
-    _Atomic bool aborted; /* by another thread: comm is gone */
+    _Atomic bool aborted; /* by another thread: comm must not be used */
 };
 
 static enum status
@@ -56,8 +56,8 @@ nccl_failed(const struct cuda_ranks *r, int code, const char *call, struct error
                      n > 0 ? ": " : "", line);
 }
 
-/* Waits until a call that returned `code` has been carried out on the host; its work on the GPU
- * may continue. */
+/* Waits until a call that returned `code` has been completed on the host; its work on the GPU may
+ * continue. */
 static enum status settle(struct cuda_ranks *r, int code, const char *call, struct error *err) {
     const int64_t start_ns = clock_now_ns();
     while (code == NCCL_IN_PROGRESS) {
@@ -215,7 +215,7 @@ cuda_collective(struct cuda_device *dev, const struct collective *c, struct erro
                   "ncclAllGather", err);
 }
 
-/* Now, or where the recording has it. */
+/* Makes the call now, or adds it to the recording. */
 static enum status call(struct device *device, struct collective c, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     REQUIRE(dev->ranks != NULL);
@@ -266,7 +266,8 @@ static void *abort_group(void *cookie) {
     return NULL;
 }
 
-/* NCCL's abort has been reported to hang: it gets a thread, which is not waited for longer. */
+/* NCCL's abort has been reported to hang: a thread runs it, and is joined for ABORT_SECONDS
+ * only. */
 static void abort_ranks(struct device *device) {
     struct cuda_ranks *r = cuda_of(device)->ranks;
     pthread_t thread;

@@ -1,6 +1,6 @@
 /*
- * ranks: collectives of a CUDA device, see kernels/device_ranks.h; and what stream.c needs of them,
- * because they divide a recorded step.
+ * ranks: collectives of a CUDA device (kernels/device_ranks.h), and the part of them that stream.c
+ * uses, because they divide a captured step.
  */
 #ifndef KERNELS_CUDA_RANKS_RANKS_INTERNAL_H
 #define KERNELS_CUDA_RANKS_RANKS_INTERNAL_H
@@ -14,7 +14,7 @@ struct cuda_ranks;
 
 enum collective_kind { COLLECTIVE_GATHER, COLLECTIVE_MERGE, COLLECTIVE_SUM, COLLECTIVE_FINISH };
 
-/* A call of device_ranks, as a recording keeps it. */
+/* A call of device_ranks, as stored in a recording. */
 struct collective {
     enum collective_kind kind;
     void *out;
@@ -22,9 +22,9 @@ struct collective {
     size_t count; /* bytes of a gather, words or numbers of the others */
 };
 
-/* Put into every device that cuda_open opens. */
+/* Set in every device that cuda_open opens. */
 extern const struct device_ranks cuda_device_ranks;
-/* Queues the call, outside of a recording. Returns OK or DEVICE. */
+/* Queues the call, outside a capture. Returns OK or DEVICE. */
 enum status
 cuda_collective(struct cuda_device *dev, const struct collective *call, struct error *err);
 /* Leaves the group, if there is one, after all of its work. */

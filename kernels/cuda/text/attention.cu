@@ -1,8 +1,8 @@
 /*
  * attention: out = dropout(softmax(q k^T / sqrt Dh)) v within each caption, and its backward pass.
  *
- * A block computes ROWS rows of one head of one caption, 16 a warp, and visits what they are
- * multiplied with COLS rows at a time, while the next ones are on their way; no matrix of scores is
+ * A block computes ROWS rows of one head of one caption, 16 per warp. It reads the rows with which
+ * they are multiplied COLS at a time, while the next ones are being copied; no matrix of scores is
  * ever in memory. No two blocks write to one element.
  *
  *   forward         own rows: q     over k, v:     out, rescaled whenever a larger score appears
@@ -10,10 +10,10 @@
  *   backward, dk dv own: k, v       over q, dout:  dk += ds^T q, dv += (P kept)^T dout
  *
  * where P = e^(score - lse) and ds = P (kept dP - <out, dout>) / sqrt Dh. <out, dout> equals the
- * sum over keys of P kept dP; a kernel of its own computes it first. This is FlashAttention-2
- * (arXiv:2307.08691) with its two backward passes apart, so that no sum depends on an order.
+ * sum over keys of P kept dP; a separate kernel computes it first. This is FlashAttention-2
+ * (arXiv:2307.08691) with two separate backward passes, so that no sum depends on an order.
  *
- * Products of bf16 are those of the tensor cores: P and ds are rounded to bf16, sums are f32.
+ * bf16 products run on the tensor cores: P and ds are rounded to bf16, sums are f32.
  */
 #include "kernels/cuda/device/mma.cuh"
 #include "kernels/cuda/text/captions.cuh"
@@ -50,7 +50,7 @@ static __device__ __forceinline__ struct head_place head_of(const struct attenti
     return {n, blockIdx.x % a.heads, caption_at(a.segments, n, a.tokens), (int)blockIdx.y * rows};
 }
 
-/* Rows of one head that lie `stride` elements apart. */
+/* Rows of one head, `stride` elements apart. */
 template <typename T> struct rows {
     T *from;
     int64_t stride;
@@ -69,8 +69,8 @@ out_rows(const struct attention_operands<T> &a, const struct head_place &h, P *o
     return {out + (h.caption.start * a.heads + h.head) * a.head_width, a.heads *a.head_width};
 }
 
-/* Rows [first, first + ROWS) into the tile by BLOCK threads, zeros beyond `length` and beyond the
- * head's width: there after copies_wait and a barrier. */
+/* Copies rows [first, first + ROWS) into the tile by BLOCK threads, with zeros beyond `length` and
+ * beyond the head's width. Complete after copies_wait and a barrier. */
 template <int BLOCK, typename T, int WIDTH, int ROWS>
 static __device__ __forceinline__ void load_tile(struct tile<T, WIDTH, ROWS> &to,
                                                  const struct attention_operands<T> &a,
@@ -98,7 +98,7 @@ static __device__ __forceinline__ void load_tile(struct tile<T, WIDTH, ROWS> &to
     }
 }
 
-/* The lane's numbers of sum (16, WIDTH) into rows `row` and `row` + 8, each times its factor. */
+/* Writes the lane's numbers of sum (16, WIDTH) to rows `row` and `row` + 8, times their factors. */
 template <typename T, int WIDTH>
 static __device__ __forceinline__ void store_rows(const struct rows<T> &r,
                                                   const struct attention_operands<T> &a,
@@ -126,10 +126,10 @@ static __device__ __forceinline__ void store_rows(const struct rows<T> &r,
     }
 }
 
-/* Of the lane's elements of a (16, COLS) part of the scores, bit 4 i + e for x[i][e]: whether
- * dropout keeps it. Elements as dropout_attention_element numbers them. KEYS: rows are keys and
- * columns queries, otherwise the reverse. A loop, because 16 times Philox would not fit into the
- * cache of instructions. */
+/* Which of the lane's elements of a (16, COLS) part of the scores dropout keeps: bit 4 i + e for
+ * x[i][e]. Elements are numbered by dropout_attention_element. KEYS: rows are keys and columns
+ * queries, otherwise the reverse. A loop: 16 times Philox would not fit into the instruction cache.
+ */
 template <bool KEYS, int COLS, typename T>
 static __device__ __forceinline__ uint32_t
 kept(const struct attention_operands<T> &a, const struct head_place &h, int row, int column) {
@@ -154,8 +154,8 @@ kept(const struct attention_operands<T> &a, const struct head_place &h, int row,
     return bits;
 }
 
-/* Zeros in the rows of no caption: each caption's block clears those before it, the last also those
- * after it. `parts` is 1 for out (R,D), 3 for dqkv (R,3,D). All threads of the block call it. */
+/* Zeros in rows outside captions: each caption's block clears those before it, the last also those
+ * after it. `parts` is 1 for out (R,D), 3 for dqkv (R,3,D). Called by all threads of the block. */
 template <typename T>
 static __device__ __forceinline__ void
 clear_gaps(const struct attention_operands<T> &a, const struct head_place &h, int parts) {
@@ -285,7 +285,7 @@ template <typename T> static __global__ void along_kernel(struct attention_opera
     }
 }
 
-/* Own rows, two turns of the others, and what is known of the queries among either. */
+/* Own rows, two buffers of the others, and lse and <out, dout> of the queries among either. */
 template <typename T, int WIDTH, int ROWS, int COLS> struct backward_room {
     struct tile<T, WIDTH, ROWS> own[2];
     struct tile<T, WIDTH, COLS> other[2][2];

@@ -1,6 +1,6 @@
 /*
- * captions: where a caption's rows lie, which caption a row belongs to, and dropout's draws, on the
- * device. Results stay within the rows whatever the segments contain.
+ * captions: the rows of a caption, the caption of a row, and dropout's random numbers, on the
+ * device. Results stay within the rows for any contents of the segments.
  */
 #ifndef KERNELS_CUDA_TEXT_CAPTIONS_CUH
 #define KERNELS_CUDA_TEXT_CAPTIONS_CUH
@@ -15,11 +15,11 @@ extern "C" {
 struct launch_segments {
     const int32_t *starts, *lengths; /* (count); NULL: row n is sample n */
     int64_t count, rows;
-    int32_t *fault; /* FAULT_SEGMENT when a caption leaves the rows or is longer than allowed */
+    int32_t *fault; /* FAULT_SEGMENT if a caption leaves the rows or is longer than allowed */
 };
 
-/* struct dropout_params, prepared. Kernels make key and tweak of dropout_stream_init themselves,
- * once in each thread (dropout_begin): the step is in device memory. */
+/* struct dropout_params, prepared. Kernels compute key and tweak of dropout_stream_init themselves,
+ * once per thread (dropout_begin), since the step is in device memory. */
 struct launch_dropout {
     uint32_t seed[2], layer;
     uint32_t threshold; /* dropout_threshold; 0: nothing is dropped */
@@ -44,7 +44,7 @@ caption_at(const struct launch_segments &s, int64_t n, int64_t longest) {
     return c;
 }
 
-/* Rows of no caption that precede caption n, or follow the last one for n == count. */
+/* Rows outside captions that precede caption n, or follow the last one for n == count. */
 static __device__ __forceinline__ struct caption gap_before(const struct launch_segments &s,
                                                             int64_t n) {
     int64_t begin = n > 0 ? (int64_t)s.starts[n - 1] + s.lengths[n - 1] : 0;

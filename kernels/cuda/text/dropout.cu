@@ -1,12 +1,12 @@
 /*
- * dropout: out (R,D) = mask(in), the mask of kernels/dropout_mask.h bit for bit.
+ * dropout: out (R,D) = mask(in), with exactly the mask of kernels/dropout_mask.h.
  *
  * One warp per row: the search for the row's caption is the same for all lanes. One Philox block
  * gives four elements; rows of multiples of four begin where a block begins.
  */
 #include "kernels/cuda/text/captions.cuh"
 
-/* Sample and position of a row; false for a row of no caption. */
+/* Sample and position of a row; false for a row outside captions. */
 static __device__ __forceinline__ bool
 place_of(const struct launch_segments &segments, int64_t row, int64_t *sample, int64_t *position) {
     *sample = row;

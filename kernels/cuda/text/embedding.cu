@@ -2,9 +2,9 @@
  * embedding: out (R,D) = table[tokens] + positions[position], and its gradients without atomics.
  *
  * Backward, in three steps:
- *   1. place every row in the order (token, row): a row's place is the count of rows before it in
- *      that order, found by comparing with all others. R^2 comparisons in shared memory are
- * estimated at 10 to 30 microseconds for the 16,000 rows of a batch, and simpler than any sort;
+ *   1. sort the rows by (token, row): a row's place is the number of rows before it in that order,
+ *      counted by comparison with all others: R^2 comparisons in shared memory, an estimated
+ *      10 to 30 microseconds for the 16,000 rows of a batch, and simpler than any sort;
  *   2. one block per run of equal tokens adds its rows in order;
  *   3. one block per position adds that row of every caption, in order of captions.
  */
@@ -59,7 +59,7 @@ LAUNCHER(embedding, embedding, table, wide(op->table, op->out, op->positions))
 
 /* ---- order of tokens ---- */
 
-static const int32_t NO_TOKEN = INT32_MAX; /* rows of no caption, and bad tokens: last */
+static const int32_t NO_TOKEN = INT32_MAX; /* rows outside captions, and bad tokens: last */
 
 /* keys[row] = the row's token, or NO_TOKEN for a row without one. */
 static __global__ void token_keys(int32_t *keys,

@@ -1,7 +1,7 @@
 /*
  * layernorm: sum = a + b; out = (sum - mean) rstd gamma + beta along rows, and its backward pass.
  *
- * One warp per row. Rows of up to 1024 elements stay in its registers between the passes over them
+ * One warp per row. Rows of up to 1024 elements stay in registers between the passes over them
  * (`held`); longer ones are read again. In both cases a lane reads only what it wrote itself, so
  * `sum` may be `a`.
  */
@@ -16,7 +16,7 @@ static __device__ __forceinline__ int64_t piece_column(int64_t piece, int v) {
     return (piece * WARP + threadIdx.x % WARP) * v;
 }
 
-/* Calls body(values, column) for every piece of the row: held ones, or read anew from `from`. */
+/* Calls body(values, column) for every piece of the row: held ones, or read again from `from`. */
 template <typename T, int V, int HELD, typename BODY>
 static __device__ __forceinline__ void
 each_piece(struct row_pieces<T, V, HELD> &row, const T *from, int64_t width, BODY body) {
@@ -35,7 +35,7 @@ each_piece(struct row_pieces<T, V, HELD> &row, const T *from, int64_t width, BOD
     }
 }
 
-/* sum = a + b, as stored, into memory and the pieces; returns the lane's total. */
+/* sum = a + b, rounded as stored, into memory and the pieces; returns the lane's total. */
 template <typename T, int V>
 static __device__ __forceinline__ float
 add_piece(float (&x)[V], T *sum, const T *a, const T *b, int64_t e) {

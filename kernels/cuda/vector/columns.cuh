@@ -1,16 +1,15 @@
 /*
- * columns: how kernels walk a matrix (rows, width) to compute a value per column.
+ * columns: how kernels traverse a matrix (rows, width) to compute a value per column.
  *
  *            strip 0            strip 1
  *          +------------------+-----------
- *  chunk 0 | t t t t t t t t  |            a block: `lanes` threads side by side, V columns each,
+ *  chunk 0 | t t t t t t t t  |            a block: `lanes` adjacent threads, V columns each,
  *          | t t t t t t t t  |            THREADS / lanes rows at a time, down its chunk of rows
  *          +------------------+-----------
  *  chunk 1 |                  |
  *
- * Sums take two stages: each block adds what its threads found and leaves one partial sum per
- * column and chunk; then merge_columns adds the chunks in double. Both orders depend only on the
- * shape.
+ * Sums take two stages: each block stores one partial sum per column and chunk; then merge_columns
+ * adds the chunks in double. The order of both depends only on the shape.
  */
 #ifndef KERNELS_CUDA_VECTOR_COLUMNS_CUH
 #define KERNELS_CUDA_VECTOR_COLUMNS_CUH
@@ -22,7 +21,7 @@ struct walk {
     int32_t lanes, strips, chunks;
 };
 
-/* A thread's place: columns [column, column + V), rows row, row + row_step, ... below row_end. */
+/* A thread's part: columns [column, column + V), rows row, row + row_step, ... below row_end. */
 struct walk_place {
     int64_t column, row, row_end;
     int32_t row_step;
@@ -46,10 +45,9 @@ static __device__ __forceinline__ struct walk_place walk_place_of(const struct w
     return p;
 }
 
-/* Rows row, row + row_step, ... of a thread's place whose elements are loaded before any of them is
- * used: without that nvcc would keep a load behind the store before it, which may be to the same
- * memory, and one load in flight leaves a third of the bandwidth unused. Rows from row_end on are
- * not loaded. */
+/* Loads rows row, row + row_step, ... of a thread's part before any of them is used: otherwise nvcc
+ * would not move a load before an earlier store, which may be to the same memory, and with one load
+ * in flight a third of the bandwidth is unused. Rows from row_end on are not loaded. */
 template <int ROWS, typename T, int V>
 static __device__ __forceinline__ void load_rows(vector<T, V> (&x)[ROWS],
                                                  const T *from,
@@ -64,8 +62,8 @@ static __device__ __forceinline__ void load_rows(vector<T, V> (&x)[ROWS],
 }
 
 /* Adds `sum` over the threads of the block that hold the same columns, and stores partial sum
- * number `which` of `count` of this block's chunk. All threads call it. After its last barrier a
- * thread reads no element but its own, so that a further call may write at once. */
+ * number `which` of `count` of this block's chunk. Called by all threads. After its last barrier a
+ * thread reads only its own elements, so that the next call may write at once. */
 template <int V>
 static __device__ __forceinline__ void store_partials(float *partials,
                                                       const struct walk &w,
@@ -101,9 +99,8 @@ static __device__ __forceinline__ void store_partials(float *partials,
 
 enum { MERGE_LANES = 8, MERGE_ROWS = THREADS / MERGE_LANES, MERGE_AT_ONCE = 8 };
 
-/* Second stage, MERGE_LANES columns to a block: sum[i] of column *column over the chunks of partial
- * sums as store_partials leaves them. True for the one thread of a column that writes its result.
- */
+/* Second stage, MERGE_LANES columns per block: sum[i] of column *column over the chunks of partial
+ * sums written by store_partials. True for the one thread per column that writes its result. */
 template <int COUNT>
 static __device__ __forceinline__ bool merge_columns(double (&sum)[COUNT],
                                                      int64_t *column,
@@ -159,7 +156,7 @@ static __device__ __forceinline__ bool merge_columns(double (&sum)[COUNT],
 
 /* ---- host side ---- */
 
-/* v: elements per thread side by side. */
+/* v: adjacent elements per thread. */
 static inline struct walk walk_of(int64_t rows, int64_t width, int v) {
     static const int64_t MOST_BLOCKS =
         1024; /* about eight per multiprocessor of the largest GPUs */
@@ -184,7 +181,7 @@ static inline dim3 walk_blocks(const struct walk &w) {
     return dim3((unsigned)w.strips * (unsigned)w.chunks);
 }
 
-/* Of `count` sums: enough for either width of access. */
+/* Bytes of the partial sums of `count` sums: enough for any width of access. */
 static inline size_t walk_partials_bytes(int64_t rows, int64_t width, int count) {
     size_t most = 0;
     for (int v = 1; v <= 8; v *= 2) {
@@ -198,7 +195,7 @@ static inline dim3 merge_blocks(int64_t width) {
     return dim3((unsigned)ceil_div(width, MERGE_LANES));
 }
 
-/* out (width) = or += the sums of `partials`, of which there is one per chunk. columns.cu */
+/* out (width) = or += the sums over the chunks of `partials`. columns.cu */
 cudaError_t launch_merge_one(cudaStream_t stream,
                              float *out,
                              bool add,

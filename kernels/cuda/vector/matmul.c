@@ -14,7 +14,7 @@ enum { MATMUL_MAX_PLANS = 256 };
 
 struct matmul_plan {
     struct product product;
-    uint32_t alignment; /* bytes that every address is a multiple of, at most ALIGNMENT_BYTES */
+    uint32_t alignment; /* bytes: every address is a multiple of this; at most ALIGNMENT_BYTES */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, out;
     cublasLtMatmulAlgo_t algorithm;
@@ -98,7 +98,7 @@ static enum status make_layout(cublasLtMatrixLayout_t *out,
     return STATUS_OK;
 }
 
-/* Allows no reduction scheme that adds in place or in any order. */
+/* Allows no reduction scheme that adds in place or in an undefined order. */
 static enum status choose_algorithm(struct cuda_device *dev,
                                     struct matmul_plan *out,
                                     cublasLtMatmulPreference_t preference,

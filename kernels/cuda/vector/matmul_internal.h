@@ -11,10 +11,10 @@
 
 /* out (m,n) = alpha op(a) op(b) + bias (+ out); op(a) is (m,k), op(b) is (k,n). */
 struct product {
-    enum dtype in, out; /* F32 both, or BF16 with itself or F32 */
+    enum dtype in, out; /* both F32, or BF16 to BF16 or F32 */
     int64_t m, n, k;
     bool transpose_a, transpose_b; /* a is stored (k,m), b is stored (n,k) */
-    bool add;                      /* to what is in out */
+    bool add;                      /* out += instead of out = */
     bool bias;                     /* (n) of type `out`, added to every row */
 };
 

@@ -96,7 +96,7 @@ template <int V> static cudaError_t run_adamw(const struct launch_on *on, const 
 
 cudaError_t launch_adamw(const struct launch_on *on, const struct adamw *op) {
     if (op->coupled) {
-        return cudaErrorInvalidValue; /* optimizer_check refuses it before */
+        return cudaErrorInvalidValue; /* refused earlier by optimizer_check */
     }
     if (tensor_count(&op->value) == 0) {
         return cudaSuccess;
@@ -168,7 +168,7 @@ cudaError_t launch_sgdm(const struct launch_on *on, const struct sgdm *op) {
 
 static int64_t squares_blocks(int64_t count) {
     static const int64_t MOST = 512;
-    static const int64_t PER_BLOCK = 8 * THREADS * 4; /* at least, but for the last */
+    static const int64_t PER_BLOCK = 8 * THREADS * 4; /* at least, except the last */
     const int64_t blocks = ceil_div(count, PER_BLOCK);
     return blocks < MOST ? blocks : MOST;
 }

@@ -5,7 +5,7 @@
  */
 #include "kernels/cuda/text/captions.cuh"
 
-/* This warp's first row and the distance to its next. */
+/* This warp's first row, and the distance to its next. */
 static __device__ __forceinline__ int64_t first_row(int64_t *step) {
     *step = (int64_t)gridDim.x * WARPS;
     return (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
