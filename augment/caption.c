@@ -1,7 +1,7 @@
 /*
  * caption: cleans in passes over the output: letters (lower case, deletions, spaces), "<person>",
- * white space, the word limit. After the first, which alone can make text longer, each pass writes
- * at or before the place it reads from, so they share one buffer.
+ * white space, the word limit. Only the first can make text longer; the others write at or before
+ * the position that they read from, so they share one buffer.
  */
 #include "augment/caption.h"
 

@@ -14,7 +14,7 @@ const struct op_loops *op_loops_fastest(void) {
     return wide != NULL ? wide : op_loops_plain();
 }
 
-/* An image as runs of pixels: its rows, or the whole image where rows are contiguous. */
+/* An image as runs of pixels: its rows, or the whole image if rows are contiguous. */
 struct runs {
     size_t rows;
     size_t pixels; /* of a run */
@@ -63,7 +63,7 @@ void op_autocontrast(struct op_pass p) {
     apply_tables(p, &tables);
 }
 
-/* Neighbouring pixels are often equal, and two increments of one counter in a row stall: pixels
+/* Neighbouring pixels are often equal, and successive increments of one counter stall, so pixels
  * alternate between two sets of counters. */
 static void count_values(uint32_t counts[2][3][256], const uint8_t *in, size_t pixels) {
     size_t i = 0;

@@ -22,7 +22,7 @@ avx2_table(uint8_t *out, const uint8_t *in, size_t count, const struct op_tables
     op_loops_plain()->table(out, in, count, tables);
 }
 
-/* --------------------------------------------------------------------------- least and largest */
+/* ------------------------------------------------------------------------ smallest and largest */
 
 AVX2 void op_avx2_range(uint8_t low[3], uint8_t high[3], const uint8_t *in, size_t count) {
     enum { BLOCK_PX = 32, VECTORS = 3, BYTES = 96 };

@@ -49,8 +49,8 @@ one_table(uint8_t *out, const uint8_t *in, size_t size_bytes, const struct op_ta
     }
 }
 
-/* Which bytes of a vector are red, green and blue depends on where it begins: 64 bytes are 21
- * pixels and a third. */
+/* Which bytes of a vector are red, green and blue depends on its start: 64 bytes are 21 pixels and
+ * a third. */
 static const uint64_t EVERY_THIRD[3] = {0x9249249249249249u, 0x2492492492492492u,
                                         0x4924924924924924u};
 
@@ -160,7 +160,7 @@ AVX512 static void avx512_hue(uint8_t *out, const uint8_t *in, size_t count, uin
     struct hue_block block;
     struct hue_block *p = &block;
     size_t i = 0;
-    /* Hides where p points: gcc would rely on a stack aligned to 64 bytes, which that of the
+    /* Hides the target of p: gcc would rely on a stack aligned to 64 bytes, which that of the
      * address sanitizer is not. */
     __asm__("" : "+r"(p));
     for (; i + HUE_BLOCK_PX <= count; i += HUE_BLOCK_PX) {

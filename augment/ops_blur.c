@@ -12,7 +12,8 @@
 
 enum { MAX_WEIGHT_BITS = 14 }; /* a weight of 1 fits 16 bits */
 
-/* Weights from the middle outwards, by sigma alone; those that round to zero are omitted. */
+/* Weights from the middle outwards, which depend only on sigma; those that round to 0 are
+ * omitted. */
 struct kernel {
     int16_t *weights;
     int32_t radius;

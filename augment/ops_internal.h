@@ -10,13 +10,13 @@
  *   the papers' code     sharpness, with its uint8 wrap-around, and the order of the calls
  *   torchvision          blur, within one level: two passes with 8 bits in between
  *
- * Images   : sides in [1, OPS_MAX_SIDE_PX], any stride of at least a row. `out` has the sides of
+ * Images     : sides in [1, OPS_MAX_SIDE_PX], any stride of at least a row. `out` has the sides of
  *              `in`; strides may differ. Bytes between rows are neither read into results nor
  *              written.
  * Overlap    : ops under "in place" accept out == in and images that do not overlap; the others
  *              only the latter.
- * Loops      : the plain C functions are the specification; vector code gives the same bytes.
- * Threading  : stateless. Nothing is allocated except by the scratch of the blur.
+ * Loops      : the plain C functions are the specification; vector code is byte-identical.
+ * Threading  : stateless. Only the blur allocates memory, in its workspace.
  */
 #ifndef AUGMENT_OPS_INTERNAL_H
 #define AUGMENT_OPS_INTERNAL_H
@@ -61,8 +61,8 @@ struct op_loops {
                     const uint8_t *to,
                     const uint8_t *fractions,
                     size_t size_bytes);
-    /* Bilinear samples at (x + dx[i], y + dy[i]) >> 10 of `in`, with 5 bits of fraction; up to 8
-     * bytes in two rows are read from each place, all inside the image. */
+    /* Bilinear samples of `in` at (x + dx[i], y + dy[i]) >> 10, with 5 bits of fraction; up to 8
+     * bytes in two rows are read per sample, all inside the image. */
     void (*warp)(uint8_t *out,
                  const uint8_t *in,
                  size_t stride_bytes,
@@ -74,8 +74,8 @@ struct op_loops {
 };
 
 const struct op_loops *op_loops_plain(void);
-const struct op_loops *op_loops_avx2(void);   /* NULL where the CPU has none */
-const struct op_loops *op_loops_avx512(void); /* needs F, BW, VL and VBMI; NULL elsewhere */
+const struct op_loops *op_loops_avx2(void);   /* NULL if the CPU lacks AVX2 */
+const struct op_loops *op_loops_avx512(void); /* NULL if the CPU lacks AVX-512 F, BW, VL or VBMI */
 
 /* What an op reads, writes and computes with. */
 struct op_pass {
@@ -93,9 +93,9 @@ void op_autocontrast(struct op_pass p);
 /* Equalises the histogram of each channel. */
 void op_equalize(struct op_pass p);
 
-/* Blend with black, with the image's mean gray, with each pixel's gray: factor 0 gives that, 1
- * the image, and more extrapolates. factor >= 0; results are clamped to [0, 255] and rounded
- * down. */
+/* Blend the image with black (brightness), with its mean gray (contrast), with each pixel's gray
+ * (saturation): factor 0 gives that, 1 the image, and more extrapolates. factor >= 0; results are
+ * clamped to [0, 255] and rounded down. */
 void op_brightness(struct op_pass p, float factor);
 void op_contrast(struct op_pass p, float factor);
 void op_saturation(struct op_pass p, float factor);
@@ -124,15 +124,15 @@ enum status op_blur(const struct image_view *out,
                     struct resize_scratch *scratch,
                     struct error *err);
 
-/* --- only images apart --- */
+/* --- not in place --- */
 
-/* The papers' sharpening by 1.36 against a smoothed image. The outermost pixels stay as they are;
- * values below 0 and above 255 wrap around, as they do there. */
+/* The papers' sharpening by 1.36 against a smoothed image. The outermost pixels are unchanged;
+ * values below 0 and above 255 wrap around, as in the papers' code. */
 void op_sharpness(struct op_pass p);
 
-/* Maps places of `in` to places of `out`: x' = m[0] x + m[1] y + m[2], y' = m[3] x + m[4] y + m[5];
- * what comes from outside is `fill`. A map that cannot be inverted, or leads beyond what 32 bits
- * hold with ten bits of fraction, gives the fill alone. */
+/* Maps positions of `in` to positions of `out`: x' = m[0] x + m[1] y + m[2], y' = m[3] x + m[4] y +
+ * m[5]; pixels from outside are `fill`. If the map cannot be inverted, or a position with ten bits
+ * of fraction exceeds 32 bits, all pixels are `fill`. */
 void op_affine(struct op_pass p, const double m[6], uint8_t fill);
 void op_shear_x(struct op_pass p, float factor, uint8_t fill);
 void op_shear_y(struct op_pass p, float factor, uint8_t fill);
@@ -140,7 +140,7 @@ void op_shear_y(struct op_pass p, float factor, uint8_t fill);
 /* About the centre (width / 2, height / 2); positive is counter-clockwise. */
 void op_rotate(struct op_pass p, double degrees, uint8_t fill);
 
-/* By whole pixels: (x, y) of `in` goes to (x + right_px, y + down_px). */
+/* By whole pixels: (x, y) of `in` moves to (x + right_px, y + down_px). */
 void op_translate(const struct image_view *out,
                   const struct image_view *in,
                   int32_t right_px,

@@ -5,8 +5,8 @@
  *
  *     row y of out:   outside | on the border | inside: one loop | on the border | outside
  *
- * The positions of a row lie on a straight line, so those whose neighbours are all inside are
- * contiguous: they go to the fast loop, the others are done pixel by pixel.
+ * The positions of a row are on a straight line, so those whose neighbours are all inside are
+ * contiguous: the fast loop processes them, the others are processed pixel by pixel.
  */
 #include "augment/ops_internal.h"
 
@@ -84,7 +84,7 @@ static void fill_all(const struct image_view *out, uint8_t fill) {
     }
 }
 
-/* The map from the result to the input. False where the warp has no inverse. */
+/* The map from the result to the input. False if the warp has no inverse. */
 static bool inverted(double w[6], const double m[6]) {
     double d = m[0] * m[4] - m[1] * m[3];
     if (d == 0.0) {
@@ -141,7 +141,7 @@ void op_affine(struct op_pass p, const double m[6], uint8_t fill) {
  * and the fraction that op_affine computes for each pixel is the same for a whole row, or for a
  * column of all rows. */
 
-/* out[x] lies between in[x + shift] and in[x + shift + 1], `fraction` thirty-seconds from the
+/* out[x] is between in[x + shift] and in[x + shift + 1], `fraction` thirty-seconds from the
  * first. */
 static void slide_row(const struct op_loops *loops,
                       uint8_t *out,

@@ -1,7 +1,7 @@
 /*
- * pipeline: the two halves of an augmentation. All random draws are made before the decode, in a
- * fixed order from one stream per (seed, epoch, sample id, view); the pixel work that follows is a
- * pure function of them.
+ * pipeline: the two halves of an augmentation. All random choices are made before the decode, in a
+ * fixed order from one stream per (seed, epoch, sample id, view); the pixel work after it is a pure
+ * function of them.
  */
 #include "augment/pipeline.h"
 
@@ -58,7 +58,7 @@ void augment_options_default(struct augment_options *opt, enum augment_kind kind
     simclr_options_default(&opt->simclr);
 }
 
-/* ---------------------------------------------------------------------------------- the draws */
+/* ---------------------------------------------------------------------------- random choices */
 
 /* torchvision's Resize and CenterCrop as one box of the image. The region is larger by the
  * support of the filter, so that pixels at the edge of the crop use those beyond it. */
@@ -135,7 +135,7 @@ static int32_t most(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
-/* The smallest side of the whole at which a part of it has `min` pixels. */
+/* The smallest side of the whole for which a part of it has `min` pixels. */
 static int32_t min_of_whole(int32_t min, int32_t part, int32_t whole) {
     return (int32_t)(((int64_t)min * whole + part - 1) / part);
 }
@@ -173,7 +173,7 @@ void augment_scratch_fini(struct augment_scratch *s) {
     resize_scratch_fini(&s->spare);
 }
 
-/* The place of a box of the image in the decoded pixels. */
+/* The position of a box of the image in the decoded pixels. */
 static struct image_box box_in_pixels(const struct image_box *of,
                                       const struct image_box *decoded,
                                       const struct image_rect *region) {

@@ -1,6 +1,6 @@
 /*
  * pipeline: turns a stored image into the pixels of one batch slot, in two halves around the
- * decoder: augment_draw makes all random draws and chooses the part of the image that is needed,
+ * decoder: augment_draw makes all random choices, including the part of the image that is needed,
  * the caller decodes that part, and augment_apply computes the (size, size, 3) pixels from it.
  *
  *     augment_draw(&params, &opt, width, height, seed, epoch, sample_id, view);
@@ -13,8 +13,8 @@
  * For two views of one sample augment_draw is called for views 0 and 1, augment_decode with both
  * results, the image is decoded once, and augment_apply is called once per view.
  *
- * Threading : pure functions of their arguments; a scratch has one owner.
- * Ownership : the caller's storage. Nothing is allocated after the scratch has grown.
+ * Threading : pure functions of their arguments; a workspace (augment_scratch) has one owner.
+ * Ownership : the caller's storage. Nothing is allocated after the workspace has grown.
  */
 #ifndef AUGMENT_PIPELINE_H
 #define AUGMENT_PIPELINE_H
@@ -32,18 +32,18 @@
 enum { AUGMENT_MAX_SIZE_PX = 4096, AUGMENT_MAX_VIEWS = 2 };
 
 enum augment_kind {
-    AUGMENT_TRAIN = 1,       /* "crop": random resized crop, then a mirror image half of the time */
-    AUGMENT_EVAL_SQUASH = 2, /* "eval-squash", "none": the whole image resized to size x size,
-                              * bicubic, its aspect ratio not kept; nothing is drawn */
-    AUGMENT_EVAL_CROP = 3,   /* "eval-crop": the shorter side resized to
-                              * round(size * shorter_ratio), bilinear, then the centre size x size;
-                              * nothing is drawn */
-    AUGMENT_PAPER = 4,       /* "paper": crop, mirror, RandAugment; see randaugment.h */
-    AUGMENT_SIMCLR = 5,      /* "simclr": crop, mirror, colour jitter, gray, blur; see simclr.h */
-    AUGMENT_CLIP = 6,        /* "clip": random resized crop of 0.9 to 1 of the area, never mirrored:
-                              * open_clip's */
-    AUGMENT_EVAL_CLIP = 7,   /* "eval-clip": as eval-crop, but bicubic, as CLIP and open_clip */
-    AUGMENT_EVAL_LONGEST = 8, /* "eval-longest": the longer side resized, bicubic, amid black */
+    AUGMENT_TRAIN = 1,        /* "crop": random resized crop, horizontal flip with p 0.5 */
+    AUGMENT_EVAL_SQUASH = 2,  /* "eval-squash", "none": the whole image resized to size x size,
+                               * bicubic, its aspect ratio not kept; deterministic, as all eval-* */
+    AUGMENT_EVAL_CROP = 3,    /* "eval-crop": the shorter side resized to
+                               * round(size * shorter_ratio), bilinear, then the centre size x
+                               * size */
+    AUGMENT_PAPER = 4,        /* "paper": crop, flip, RandAugment; see randaugment.h */
+    AUGMENT_SIMCLR = 5,       /* "simclr": crop, flip, colour jitter, gray, blur; see simclr.h */
+    AUGMENT_CLIP = 6,         /* "clip": random resized crop of 0.9 to 1 of the area, never flipped,
+                               * as in open_clip */
+    AUGMENT_EVAL_CLIP = 7,    /* "eval-clip": as eval-crop, but bicubic, as in CLIP and open_clip */
+    AUGMENT_EVAL_LONGEST = 8, /* "eval-longest": the longer side resized, bicubic, on black */
 };
 
 /* NULL-terminated names for help texts and messages, in the order of the kinds. */
@@ -54,20 +54,20 @@ bool augment_kind_of(enum augment_kind *out, const char *name); /* false: no suc
 struct augment_options {
     int32_t size_px;           /* side of the result, [1, AUGMENT_MAX_SIZE_PX]; default 256 */
     enum augment_kind kind;    /* as passed to augment_options_default */
-    struct crop_options crop;  /* of the training kinds; see crop.h. scale_min is 0.08 for
-                                * AUGMENT_SIMCLR, 0.9 for AUGMENT_CLIP */
-    double flip_probability;   /* of the training kinds, [0, 1]; 0.5; 0 for AUGMENT_CLIP */
-    enum resize_filter filter; /* RESIZE_BICUBIC; RESIZE_BILINEAR for AUGMENT_EVAL_CROP */
-    double shorter_ratio;      /* of AUGMENT_EVAL_CROP, _CLIP, [1, 4]; as in the papers' zero-shot
-                                * evaluation; 256.0 / 224 is also common */
+    struct crop_options crop;  /* of the training kinds; default scale_min 0.08 for AUGMENT_SIMCLR,
+                                * 0.9 for AUGMENT_CLIP, else as in crop.h */
+    double flip_probability;   /* of the training kinds, [0, 1]; default 0.5; AUGMENT_CLIP: 0 */
+    enum resize_filter filter; /* default RESIZE_BICUBIC; AUGMENT_EVAL_CROP: RESIZE_BILINEAR */
+    double shorter_ratio;      /* of AUGMENT_EVAL_CROP, _CLIP, [1, 4]; default 1, as in the papers'
+                                * zero-shot evaluation; 256.0 / 224 is also common */
     struct simclr_options simclr; /* of AUGMENT_SIMCLR */
 };
 
 /* Sets the papers' constants for `kind`. */
 void augment_options_default(struct augment_options *opt, enum augment_kind kind);
 
-/* All random draws for one view of one sample. The order of the draws (crop, flip, steps) is fixed,
- * so that runs are reproducible. Coordinates are pixels of the upright image. */
+/* All random choices for one view of one sample. Their order (crop, flip, steps) is fixed, so that
+ * runs are reproducible. Coordinates are pixels of the upright image. */
 struct augment_params {
     struct image_box shown;   /* the part that the result shows */
     struct image_rect region; /* the pixels that are used: around `shown`, inside the image */
@@ -107,7 +107,7 @@ struct augment_scratch {
 void augment_scratch_init(struct augment_scratch *s);
 void augment_scratch_fini(struct augment_scratch *s);
 
-/* Writes size_px * size_px * 3 bytes at `out`, rows without padding. `box` is the place of
+/* Writes size_px * size_px * 3 bytes at `out`, rows without padding. `box` is the position of
  * part->region in `pixels`; `params` is one of those from which the part was made. `out` overlaps
  * neither pixels nor scratch. Returns OK or NOMEM. */
 enum status augment_apply(uint8_t *out,

@@ -1,5 +1,5 @@
 /*
- * randaugment: the draws, and the list of ops with their constants at magnitude 7.
+ * randaugment: random choices, and the list of ops with their constants at magnitude 7.
  */
 #include "augment/randaugment.h"
 

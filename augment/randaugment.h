@@ -1,6 +1,6 @@
 /*
  * randaugment: the papers' RandAugment, with the constants and arithmetic of their code: two ops
- * drawn from ten with replacement, each applied with probability 1/2, at magnitude 7 of 10.
+ * sampled from ten with replacement, each applied with probability 1/2, at magnitude 7 of 10.
  *
  *     Brightness, Sharpness  factor 1.36 always   ShearX, ShearY          by +-0.21
  *     TranslateX, TranslateY by +-7 px            Rotate                  by +-21 degrees
@@ -20,7 +20,7 @@
 
 #include "formats/base/rng.h"
 
-/* In the order of the papers' list, from which ops are drawn. */
+/* In the order of the papers' list, from which ops are sampled. */
 enum randaugment_op {
     RANDAUGMENT_IDENTITY,
     RANDAUGMENT_AUTOCONTRAST,
@@ -43,7 +43,8 @@ struct randaugment_step {
     bool negative; /* for ops that have a sign */
 };
 
-/* Draws the op, whether it is applied, and the sign of each step, even where they are not used. */
+/* Chooses op, application and sign of each step, all with random numbers even if they are
+ * unused. */
 void randaugment_draw(struct randaugment_step steps[RANDAUGMENT_STEPS], struct rng *rng);
 
 #endif

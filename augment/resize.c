@@ -8,8 +8,8 @@
  * The weights of every output pixel are computed in double, normalised, and rounded to 16-bit fixed
  * point with as many fraction bits as the largest weight allows; the rounding error of their sum is
  * added to the largest, so a flat area keeps its value exactly. All products and sums are integers,
- * so vector code gives the same bytes as the plain loops. A mirrored result costs nothing: the
- * table of the first pass is filled from the other end.
+ * so vector code is byte-identical to the plain loops. A flip costs nothing: the table of the first
+ * pass is filled from the other end.
  */
 #include "augment/resize.h"
 
@@ -103,7 +103,7 @@ static struct axis_plan plan_axis(struct span span,
 }
 
 /* Computes the weights of one output pixel in double, starting at input pixel *start, then zeros up
- * to p->taps. Returns how many. */
+ * to p->taps. Returns their number. */
 static int32_t real_weights(double *w,
                             int32_t *start,
                             const struct axis_plan *p,
@@ -274,7 +274,7 @@ static size_t padded(size_t size_bytes) {
     return (size_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/* The sizes of the parts of the scratch, in their order. */
+/* Offsets of the parts of the workspace, in their order. */
 struct layout {
     size_t x_starts, x_weights, y_starts, y_weights, real, table, last_row, middle, total;
 };
@@ -313,8 +313,8 @@ enum status resize_scratch_reserve(struct resize_scratch *s, size_t size_bytes, 
     return STATUS_OK;
 }
 
-/* The first pass, computed as the second one needs it, so that the intermediate rows are still in
- * the nearest cache when they are read. */
+/* The first pass, computed on demand of the second one, so that the intermediate rows are still in
+ * the L1 cache when they are read. */
 struct middle {
     uint8_t *data;
     size_t stride_bytes;

@@ -4,10 +4,10 @@
  *
  * The method is that of Pillow's resize: two separable passes of fixed-point arithmetic with an
  * 8-bit image in between, where the support of the filter grows with the reduction. Results
- * differ from Pillow's by at most one level. The instruction set never changes a pixel.
+ * differ from Pillow's by at most one level. Results are byte-identical for all instruction sets.
  *
- * Threading : a scratch has one owner; everything else is stateless.
- * Ownership : the caller's storage; a scratch grows to the largest job and keeps that size.
+ * Threading : a workspace (resize_scratch) has one owner; everything else is stateless.
+ * Ownership : the caller's storage; a workspace grows to the largest job and keeps that size.
  */
 #ifndef AUGMENT_RESIZE_H
 #define AUGMENT_RESIZE_H
@@ -25,7 +25,7 @@ enum resize_filter {
     RESIZE_LANCZOS = 3,  /* sinc(x) * sinc(x / 3), support 3 */
 };
 
-/* Working memory. Zero-initialise (or resize_scratch_init), release with resize_scratch_fini. */
+/* A workspace. Zero-initialise (or resize_scratch_init), release with resize_scratch_fini. */
 struct resize_scratch {
     uint8_t *data;
     size_t capacity_bytes;
@@ -35,7 +35,7 @@ void resize_scratch_init(struct resize_scratch *s);
 void resize_scratch_fini(struct resize_scratch *s);
 
 /* Fills every pixel of `out` from `box` of `in`. Only pixels that `within` touches are used; with
- * NULL, only those that the box touches, as after a crop. `mirror` swaps left and right. Requires a
+ * NULL, only those that the box touches, as after a crop. `mirror` flips horizontally. Requires a
  * box of positive size inside `within`, which is inside `in`; sides of `out` in
  * [1, IMAGE_MAX_SIDE_PX]; and that out and in do not overlap. Returns OK or NOMEM. */
 enum status resize_image(const struct image_view *out,

@@ -66,7 +66,7 @@ avx2_rows(uint8_t *const *out, const uint8_t *const *in, const struct resize_axi
     }
 }
 
-/* Computes 32 output bytes from pairs of rows; the second weight of a pair is zero where its row is
+/* Computes 32 output bytes from pairs of rows; the second weight of a pair is zero if its row is
  * missing. */
 AVX2 static inline __m256i column_32(const uint8_t *in,
                                      size_t stride_bytes,
@@ -112,7 +112,7 @@ AVX2 static void avx2_column(uint8_t *out,
         _mm256_storeu_si256((__m256i *)(void *)(out + x), v);
     }
     if (x < size_bytes && size_bytes >= ROW_VECTOR_BYTES) {
-        /* The remainder, as the last whole vector: some bytes are computed twice. */
+        /* The remainder, as the last full vector: some bytes are computed twice. */
         x = size_bytes - ROW_VECTOR_BYTES;
         __m256i v = column_32(in + x, stride_bytes, rows, weights, axis->bits);
         _mm256_storeu_si256((__m256i *)(void *)(out + x), v);

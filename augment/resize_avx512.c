@@ -9,8 +9,8 @@
  *     ordered   r0 r1 | g0 g1 | b0 b1 | r0 r1 | ... | - -    16-bit numbers, 15 sums and one unused
  *     weights   w0 w1 | w0 w1 | w0 w1 | v0 v1 | ... | 0 0
  *
- * Where five pixels depend on more than 21 input pixels (reductions above about 2.6), the AVX2 loop
- * does the rows. Across rows, the loop is that of AVX2 with twice the bytes.
+ * If five pixels depend on more than 21 input pixels (reductions above about 2.6), the AVX2 loop
+ * processes the rows. Across rows, the loop is that of AVX2 with twice the bytes.
  *
  * Processor time of the loader without them, on 3,600 photographs of 14 KiB: 6 % more with
  * --augment crop and paper, 4 to 5 % with simclr.
@@ -26,7 +26,7 @@
 
 enum { VECTOR_BYTES = 64, GROUP_PX = 5 };
 
-/* One group of output pixels: where its bytes begin in the row, and which of 64 exist. It is
+/* One group of output pixels: the start of its bytes in the row, and which of 64 exist. It is
  * followed by a permutation and weights for each pair of taps. */
 struct group {
     int32_t start_byte;
@@ -167,7 +167,7 @@ avx512_rows(uint8_t *const *out, const uint8_t *const *in, const struct resize_a
  */
 
 /* Computes the output bytes in `mask`, up to 64, from pairs of rows; the second weight of a pair is
- * zero where its row is missing. */
+ * zero if its row is missing. */
 AVX512 static inline __m512i column_64(const uint8_t *in,
                                        __mmask64 mask,
                                        size_t stride_bytes,

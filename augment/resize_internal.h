@@ -1,6 +1,6 @@
 /*
  * resize_internal: the inner loops of resize, in plain C and for vector units, and the tables they
- * share. The plain C functions are the specification; the others give the same bytes.
+ * share. The plain C functions are the specification; the others are byte-identical.
  */
 #ifndef AUGMENT_RESIZE_INTERNAL_H
 #define AUGMENT_RESIZE_INTERNAL_H
@@ -57,8 +57,8 @@ struct resize_kernels {
 };
 
 const struct resize_kernels *resize_kernels_plain(void);
-const struct resize_kernels *resize_kernels_avx2(void);   /* NULL where the CPU has none */
-const struct resize_kernels *resize_kernels_avx512(void); /* needs VBMI and VNNI; NULL elsewhere */
+const struct resize_kernels *resize_kernels_avx2(void);   /* NULL if the CPU lacks AVX2 */
+const struct resize_kernels *resize_kernels_avx512(void); /* NULL if it lacks VBMI or VNNI */
 
 const struct resize_kernels *resize_kernels_fastest(void);
 

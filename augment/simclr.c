@@ -1,5 +1,5 @@
 /*
- * simclr: draws SimCLR's colour jitter, gray and blur, and applies them.
+ * simclr: random choices of SimCLR's colour jitter, gray and blur, and their application.
  */
 #include "augment/simclr.h"
 

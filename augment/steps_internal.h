@@ -1,5 +1,5 @@
 /*
- * steps_internal: applies the steps that randaugment and simclr have drawn.
+ * steps_internal: applies the random steps of randaugment and simclr.
  */
 #ifndef AUGMENT_STEPS_INTERNAL_H
 #define AUGMENT_STEPS_INTERNAL_H
@@ -14,7 +14,7 @@
 bool randaugment_is_noop(const struct randaugment_step *s);
 bool randaugment_works_in_place(const struct randaugment_step *s);
 
-/* Where the step works in place, out must be in; elsewhere they must not overlap. */
+/* If the step works in place, out must be in; otherwise they must not overlap. */
 void randaugment_apply(const struct randaugment_step *s, struct op_pass p);
 
 /* In place. Returns OK or NOMEM. */

@@ -749,8 +749,8 @@ void device_options_default(struct device_options *opt);
  * kernels/cuda), or "auto": cuda if it works, else cpu with the reason in `note`. A rank above 0
  * whose GPU cannot be opened fails instead: the others have opened theirs. threads_count applies to
  * the whole process. Returns OK, INVALID (a negative option), NOMEM, UNSUPPORTED (no such device or
- * no CUDA, with the reason), LIMIT (plan_cache is too long), DEVICE, or a failure of reading
- * plan_cache. */
+ * no CUDA, with the reason), LIMIT (plan_cache is too long), IO (plan_cache cannot be read) or
+ * DEVICE. */
 enum status device_open_with(struct device **out,
                              const char *name,
                              const struct device_options *opt,

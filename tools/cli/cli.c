@@ -1,7 +1,6 @@
 /*
  * The option table's parser and checker. The same code runs twice: first it parses every default as
- * if it had been typed, then the command line. So a default never means something that a user could
- * not write.
+ * if it had been typed, then the command line. So every default is a value that a user can write.
  */
 #include "tools/cli/cli.h"
 
@@ -132,7 +131,7 @@ uint64_t cli_whole_number(const struct cli_option *row, const void *field) {
     return whole;
 }
 
-/* Other numbers than whole ones have 8 bytes. */
+/* Fields of CLI_I64 and CLI_DOUBLE have 8 bytes. */
 static void store_number(const struct cli_option *row, void *field, const union number *v) {
     const uint32_t half = (uint32_t)v->u;
     const bool bit = v->u != 0;
@@ -250,7 +249,7 @@ static bool is_name(const char *own, const char *name, size_t n) {
     return own != NULL && strlen(own) == n && memcmp(own, name, n) == 0;
 }
 
-/* The number of the row, or of the one after the last where there is none. */
+/* The number of the row, or of the one after the last if there is none. */
 static size_t find_name(const struct cli_program *p, const char *name, size_t n) {
     const struct cli_option *row;
     size_t i = 0;
@@ -292,11 +291,11 @@ struct parser {
     struct cli_arguments *args;
     int argc;
     char **argv;
-    bool merged; /* an option may come twice */
+    bool merged; /* an option may be given twice */
     int at;      /* the word being read */
 };
 
-/* Likewise. */
+/* The same by letter. */
 static size_t find_letter(const struct cli_program *p, char letter) {
     const struct cli_option *row;
     size_t i = 0;
@@ -330,7 +329,7 @@ static enum status take_value(struct parser *ps, size_t i, const char *glued, st
     return set_value(row, cli_field(row, ps->options), text, err);
 }
 
-/* --help, and of a program with topics --help all and --help TOPIC. Returns END or USAGE. */
+/* --help, and for a program with topics --help all and --help TOPIC. Returns END or USAGE. */
 static enum status help(const struct parser *ps, struct error *err) {
     const struct cli_program *p = ps->program;
     const char *name = ps->at + 1 < ps->argc ? ps->argv[ps->at + 1] : "-";
@@ -435,7 +434,7 @@ check_complete(const struct cli_program *p, const struct cli_arguments *a, struc
     return STATUS_OK;
 }
 
-/* Takes the secrets of locations out of what other users see of the command line (ps). */
+/* Removes the secrets in locations from the command line that other users see (ps). */
 static void hide_secrets(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         char *word = strstr(argv[i], "://") != NULL ? strdup(argv[i]) : NULL;

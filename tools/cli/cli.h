@@ -1,6 +1,6 @@
 /*
- * cli: what every program of this tree does the same way: options from one table, --help and
- * --version made from it, exit codes, progress on a terminal, readable numbers, signals.
+ * cli: what all programs share: options from one table, --help and --version made from it, exit
+ * codes, progress on a terminal, readable numbers, signals.
  *
  * One row of the table feeds parsing, range checks, --help and the dump of the configuration in
  * force. Each row fills one field of a plain struct of the program:
@@ -26,7 +26,7 @@
  *     CLI_MAIN(main, program, struct options, run)
  *
  * Threading : parsing and progress belong to the main thread; any thread may call cli_interrupted.
- * Ownership : strings point into argv or the table; nothing is freed but cli_arguments_fini's list.
+ * Ownership : strings point into argv or the table; only cli_arguments_fini's list is freed.
  */
 #ifndef TOOLS_CLI_CLI_H
 #define TOOLS_CLI_CLI_H
@@ -77,18 +77,18 @@ struct cli_option {
     size_t size_bytes;
     enum cli_unit unit;
     const char *min, *max;      /* as text, with units; NULL: no bound */
-    const char *word;           /* numbers: a word that stands for `word_value`, which may lie */
-    const char *word_value;     /*          outside the bounds; NULL: none */
+    const char *word;           /* numbers of 8 bytes: a word for word_value; NULL: none */
+    const char *word_value;     /* may be outside the bounds */
     const char *default_text;   /* as text; required for numbers and enums */
     const char *const *choices; /* CLI_ENUM: NULL-ended names */
     const char *metavar;        /* "N", "DIR"; flags have none */
     const char *help;           /* what it does; default and range are added by --help */
-    const char *group;          /* heading in --help; rows of a group stand together. NULL: the
+    const char *group;          /* heading in --help; rows of a group are contiguous. NULL: the
                                    group of the row above, or "Options" */
     bool required;
-    const char *alias;          /* a former name: accepted, but in no help. NULL: none */
-    const char *const *aliases; /* CLI_ENUM: former names of `choices`, in their order, which ends
-                                   with NULL; "": none. NULL: none at all */
+    const char *alias;          /* a former name: accepted, but not in --help. NULL: none */
+    const char *const *aliases; /* CLI_ENUM: former names of `choices`, in their order, NULL-ended;
+                                   "": none of this choice. NULL: none */
 };
 
 #define CLI_FIELD(type, field)                                                                     \
@@ -99,7 +99,7 @@ struct cli_option {
 /* Texts of a program, as a list that ends with NULL. */
 #define CLI_TEXTS(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* Rows that several programs share; they fill fields at the same place in the options of each. */
+/* Rows that several programs share; they fill fields at the same offsets in the options of each. */
 struct cli_rows {
     const struct cli_option *rows;
     size_t count;
@@ -115,7 +115,7 @@ struct cli_entry {
 struct cli_program {
     const char *name;             /* "ccpack", "ccpack tokenizer" */
     const char *purpose;          /* one line */
-    const char *const *usage;     /* NULL-ended: what follows the name, one per line */
+    const char *const *usage;     /* NULL-ended: the text after the name, one per line */
     const char *const *examples;  /* NULL-ended whole command lines, or NULL */
     const char *const *notes;     /* NULL-ended paragraphs after the options, or NULL */
     const char *list_heading;     /* of `list` */
@@ -126,9 +126,8 @@ struct cli_program {
     struct {
         size_t min, max;
     } arguments; /* positional */
-    /* Of a program with many options: what --help prints, while --help all prints the whole table;
-     * and what --help TOPIC prints (NULL: there is no such topic). All NULL: --help is the whole.
-     */
+    /* For a program with many options: what --help prints (--help all prints the whole table), and
+     * what --help TOPIC prints (NULL: no such topic). All NULL: --help prints the whole table. */
     const struct cli_program *brief;
     const struct cli_program *(*topic)(const char *name);
     const char *const *topics; /* NULL-ended */
@@ -158,10 +157,11 @@ struct cli_arguments {
 };
 
 /* Fills every field: defaults first, then the command line (argv[0] is skipped). --help and
- * --version print to stdout and give END. The table is checked first, so that a bad one is found by
- * the first run. Of an option that may not be repeated the later word counts where the words are
- * merged from several sources; it is refused elsewhere. Returns OK, END, USAGE, NOMEM or INVALID
- * (the table is wrong). On anything but OK nothing is left to free. */
+ * --version print to stdout and return END. The table is checked first, so the first run finds a
+ * bad one. merged: the words come from several sources, and of a repeated option the last counts;
+ * else a repeated option is USAGE unless it is a list, and secrets in locations are hidden from ps.
+ * Returns OK, END, USAGE, NOMEM or INVALID (the table is wrong). Except for OK nothing is left to
+ * free. */
 enum status cli_parse_words(const struct cli_program *p,
                             void *options,
                             struct cli_arguments *args,
@@ -179,7 +179,7 @@ static inline enum status cli_parse(const struct cli_program *p,
 }
 void cli_arguments_fini(struct cli_arguments *a); /* accepts an all-zero one */
 
-/* Whether the option was named on the command line, and not only defaulted. */
+/* Whether the option was given on the command line. */
 bool cli_given(const struct cli_program *p, const struct cli_arguments *a, const char *name);
 
 /* Sets the field of an option as the command line would. Returns OK, NOTFOUND (no such option; *err
@@ -190,16 +190,16 @@ enum status cli_set(const struct cli_program *p,
                     const char *text,
                     struct error *err);
 
-/* Copies what options have filled between `offset` and offset + size_bytes of the options' struct,
- * where it holds a struct of a library, to such a struct with the library's defaults. */
+/* Copies the fields of options between `offset` and offset + size_bytes of the options' struct,
+ * which is a library's struct there, to `out`, such a struct with the library's defaults. */
 void cli_copy(const struct cli_program *p,
               const void *options,
               size_t offset,
               void *out,
               size_t size_bytes);
 
-/* Duplicate names or letters, sizes that do not fit the type, defaults that do not parse or lie out
- * of range, help, metavar or default missing, reserved names. Returns OK or INVALID. */
+/* Checks a table: duplicate or reserved names, sizes that do not match the type, defaults that do
+ * not parse or are out of range, missing help, metavar or default. Returns OK or INVALID. */
 enum status cli_check(const struct cli_program *p, struct error *err);
 
 void cli_print_help(const struct cli_program *p, FILE *out);
@@ -211,13 +211,13 @@ enum status cli_config_json(const struct cli_program *p,
                             struct byte_buffer *out,
                             struct error *err);
 
-/* fprintf for texts that quote names: control characters but line feeds, and what is not UTF-8, are
- * replaced. All that programs say on stderr goes through it. */
+/* fprintf for texts that quote names: control characters except line feeds, and bytes that are not
+ * UTF-8, are replaced. Everything that programs write to stderr is printed by it. */
 void cli_print(FILE *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Prints why the program ends ("ccpack: text" on stderr, after USAGE also a hint at --help) and
- * returns its exit code. Prints nothing for OK and END, unless something printed earlier did not
- * reach stdout, which is a failure. */
+/* Prints why the program exits ("ccpack: text" on stderr, for USAGE about options also a hint at
+ * --help) and returns its exit code. Prints nothing for OK and END, unless earlier output could not
+ * be written to stdout, which is a failure. */
 int cli_exit(const struct cli_program *p, enum status s, const struct error *err);
 
 /* A whole program or subcommand: parses into `options`, calls `run`, prints what failed. Returns
@@ -233,8 +233,8 @@ int cli_main(const struct cli_program *p,
 /* The name of the program or subcommand that cli_main runs: "ccdump stats". */
 const char *cli_command_name(void);
 
-/* Ends the program with a message that names the file if one that is mapped is truncated, or cannot
- * be read any more. cli_main does this. */
+/* From now on the program exits with a message that names the file if a mapped file is truncated or
+ * becomes unreadable. cli_main calls this. */
 void cli_catch_sigbus(void);
 
 /* Defines `int name(int argc, char **argv)`, the whole program or subcommand. Fields that no option
@@ -257,8 +257,8 @@ enum status cli_put_json(struct json_writer *w, struct error *err);
 void cli_begin_json(struct json_writer *w);
 enum status cli_end_json(struct json_writer *w, struct error *err);
 
-/* Reads a number in the form that options have. Returns false for trailing characters, overflow or
- * an empty text. */
+/* Parses a number as options do. Returns false for trailing characters, overflow or an empty
+ * text. */
 bool cli_parse_u64(const char *text, enum cli_unit unit, uint64_t *out);
 
 /* ---- programs with subcommands --------------------------------------------------------------- */
@@ -274,21 +274,21 @@ struct cli_suite {
     const char *purpose;
     const struct cli_command *commands;
     size_t command_count;
-    int (*otherwise)(int argc, char **argv); /* run when no subcommand is named; NULL: an error */
+    int (*otherwise)(int argc, char **argv); /* run if no subcommand is given; NULL: an error */
     const char *const *examples;             /* NULL-ended, or NULL */
 };
 
-/* Runs the subcommand that argv[1] names, and answers --help and --version unless `otherwise` is
- * set (whose own --help then has to name the subcommands). Returns the exit code. */
+/* Runs the subcommand argv[1]. Handles --help and --version unless `otherwise` is set, whose --help
+ * must then list the subcommands. Returns the exit code. */
 int cli_suite_main(const struct cli_suite *suite, int argc, char **argv);
 
 /* ---- progress, on stderr --------------------------------------------------------------------- */
 
 struct cli_progress {
     bool active;
-    bool in_place;    /* on a terminal: redrawn; else a line a minute, as logs can have it */
+    bool in_place;    /* on a terminal: redrawn; else one line per minute, for logs */
     const char *what; /* plural noun: "samples"; NULL: neither counts nor rates are shown */
-    uint64_t begun;   /* part of `done` that an earlier run did: not counted in the rate */
+    uint64_t begun;   /* part of `done` from an earlier run: not counted in the rate */
     int64_t started_ns, drawn_ns;
     size_t drawn_width;
 };
@@ -296,14 +296,14 @@ struct cli_progress {
 /* Active unless quiet. */
 void cli_progress_init(struct cli_progress *p, const char *what, bool quiet);
 
-/* Redraws the line at most ten times a second, in ASCII and cut to the terminal's width. Where
- * stderr is no terminal, or one that cannot redraw, it writes a line without a bar once a minute,
- * the first after ten seconds.
+/* Redraws the line at most ten times per second, truncated to the terminal's width. If stderr is
+ * not a terminal, or TERM is dumb, it writes a line without a bar once per minute, the first after
+ * ten seconds.
  *
  *   [#######-------------]  37 %  370/1,000 samples  53/s  1.2 MiB/s  11.9s left  extra
  *
- * with a shorter bar or none where it is narrow. total 0: not known, no bar and no remaining time.
- * bytes 0: no byte rate is shown. `extra` may be NULL. */
+ * with a shorter bar or none on a narrow terminal. total 0: not known, no bar and no remaining
+ * time. bytes 0: no byte rate is shown. `extra` may be NULL. */
 void cli_progress_update(struct cli_progress *p,
                          uint64_t done,
                          uint64_t total,
@@ -315,7 +315,7 @@ void cli_progress_clear(struct cli_progress *p);
 
 /* ---- readable numbers ------------------------------------------------------------------------ */
 
-/* Up to 159 bytes of text, in the thread's memory: it stays until 32 more texts were made. */
+/* Up to 159 bytes of text, in the thread's memory: valid until 32 more texts are made. */
 const char *cli_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "1.4 GiB" */
 const char *cli_format_bytes(uint64_t bytes);
@@ -334,8 +334,8 @@ const char *cli_format_seconds(double seconds);
  * once. Ignores SIGPIPE: a closed pipe becomes a write error. */
 void cli_signals_install(void);
 /* Only SIGUSR1, while the program starts: a job's time may be up before its first step. SIGINT and
- * SIGTERM may still end it; of several ranks SIGTERM sets the flag too, as a launcher sends it to
- * all when one is lost, which the others have yet to name. */
+ * SIGTERM still end it. With several ranks SIGTERM sets the flag too: a launcher sends it to all
+ * ranks if one fails, and the others have yet to report which. */
 void cli_signals_install_early(bool one_of_several);
 bool cli_interrupted(void);
 /* The same as a callback for libraries; the cookie is ignored. */

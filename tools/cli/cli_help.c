@@ -1,6 +1,6 @@
 /*
  * Everything that is printed from a program's table: --help, the configuration as JSON, the message
- * at the end; and programs with subcommands.
+ * at exit; and programs with subcommands.
  */
 #include <stdarg.h>
 #include <stdlib.h>
@@ -313,8 +313,8 @@ static void suite_help(const struct cli_suite *suite, FILE *out) {
     print_examples(suite->examples, out);
 }
 
-/* What a first word that is no command was meant to be: the program that has it, or "", in *owner.
- * NULL: nothing. */
+/* The command meant by a first word that is not a command, or NULL; *owner is the program that has
+ * it, or "". */
 static const char *
 meant_command(const struct cli_suite *suite, const char *word, const char **owner) {
     struct cli_guess guess = {0};

@@ -38,7 +38,7 @@ struct cli_guess {
 /* Makes `candidate` the best guess for the first n bytes of `word` if it is the nearest so far. */
 void cli_guess_add(struct cli_guess *g, const char *word, size_t n, const char *candidate);
 
-/* The choice that a misspelt or foreign value stands for, or NULL. */
+/* The choice meant by a misspelt value, or by another tool's name for it; or NULL. */
 const char *cli_meant_value(const char *const *choices, const char *text);
 
 /* The program whose command has this name, or NULL. */
@@ -47,7 +47,8 @@ const char *cli_owner_of_command(const char *name);
 /* Whether a long option of the program, or a name of other tools for one, has this name. */
 bool cli_is_known(const struct cli_program *p, const char *name, size_t n);
 
-/* Names the option that was meant: by the names of other tools, or the nearest. Returns USAGE. */
+/* Suggests the option that was meant: by the names of other tools, or the nearest. Returns
+ * USAGE. */
 enum status cli_unknown_option(const struct cli_program *p,
                                const char *dashes,
                                const char *name,

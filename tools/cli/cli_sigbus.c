@@ -1,7 +1,7 @@
 /*
- * A file that is mapped, such as an index, may be truncated by others, or its disk or server may
- * fail: then the kernel sends SIGBUS. The handler finds the file in /proc/self/maps and ends the
- * program with a message. It uses no lock and no memory of the heap.
+ * A mapped file, such as an index, may be truncated by others, or its disk or server may fail: then
+ * the kernel sends SIGBUS. The handler finds the file in /proc/self/maps and exits with a message.
+ * It uses no locks and no heap memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ static void on_sigbus(int number, siginfo_t *info, void *context) {
     (void)number;
     (void)context;
     while (atomic_flag_test_and_set(&entered)) {
-        (void)pause(); /* another thread says it and ends the program */
+        (void)pause(); /* another thread prints the message and exits */
     }
     const char *file = mapped_file((uintptr_t)info->si_addr);
     size_t n = 0;

@@ -1,6 +1,6 @@
 /*
- * What a wrong name on the command line was meant to be: an option or a value as other tools call
- * it, from the tables below, or else the nearest of ours by edit distance.
+ * Suggestions for a wrong name on the command line: our name for an option or value of another
+ * tool, from the tables below, or else the nearest of our names by edit distance.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 
 enum { MAX_NAME_BYTES = 64 };
 
-/* Options and values of open_clip, WebDataset and img2dataset, and ours: options of some program,
- * with a value where ours needs one, or values. The first row that the program can use is
+/* Options and values of open_clip, WebDataset and img2dataset, and our names: options of some
+ * program, with a value if ours requires one, or values. The first row that the program can use is
  * suggested. */
 static const struct {
     const char *theirs, *ours;
@@ -50,7 +50,7 @@ static const struct {
     {"ccbench", "loader ops step loss"},
 };
 
-/* Insert, delete, replace; a swap of neighbours counts as two. */
+/* Edit distance: insert, delete, replace; a swap of neighbours counts as two. */
 static size_t name_distance(const char *a, size_t a_size, const char *b) {
     size_t row[MAX_NAME_BYTES];
     size_t b_size = strlen(b);

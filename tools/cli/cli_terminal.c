@@ -32,13 +32,13 @@ void cli_progress_init(struct cli_progress *p, const char *what, bool quiet) {
     p->drawn_ns = p->in_place ? 0 : p->started_ns + FIRST_LINE_NS - LINE_EVERY_NS;
 }
 
-/* "[#####-----]  50 %  " on a terminal with so many columns; "50 %  " on a narrow one or none;
- * nothing where the total is not known. */
+/* "[#####-----] 50 % " on a terminal of `columns`; "50 % " on a narrow one or none; nothing if the
+ * total is not known. */
 static void draw_bar(char *out, size_t size, uint64_t done, uint64_t total, size_t columns) {
     const int length = columns >= 119 ? 20 : columns >= 99 ? 10 : 0;
-    const double share = done < total ? (double)done / (double)total : 1;
-    const int full = (int)(share * length);
-    const int percent = (int)(100 * share);
+    const double fraction = done < total ? (double)done / (double)total : 1;
+    const int full = (int)(fraction * length);
+    const int percent = (int)(100 * fraction);
     if (total == 0) {
         out[0] = '\0';
     } else if (length == 0) {
@@ -195,9 +195,8 @@ static void on_signal(int number) {
     signal(number, SIG_DFL);
 }
 
-/* Handlers run on a stack of their own: oneDNN's generated kernels keep data below the stack
- * pointer, beyond the red zone that the ABI protects, and a handler on their stack would overwrite
- * it. */
+/* Handlers run on a separate stack: oneDNN's generated kernels keep data below the stack pointer,
+ * beyond the red zone that the ABI protects, and a handler on their stack would overwrite it. */
 static void install_stack(void) {
     static char memory[64 * 1024];
     stack_t stack;
@@ -231,8 +230,8 @@ void cli_signals_install(void) {
     install(SIGINT);
     install(SIGTERM);
     install(SIGUSR1);
-    /* A closed pipe on stdout becomes a write error with a message instead of ending the process.
-     */
+    /* A closed pipe on stdout becomes a write error with a message instead of killing the
+     * process. */
     signal(SIGPIPE, SIG_IGN);
 }
 

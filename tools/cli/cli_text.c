@@ -162,8 +162,8 @@ static size_t word_bytes(const char *text, size_t size_bytes, bool bars) {
     return at;
 }
 
-/* Writes a word from column `at` on and breaks it where the line ends. Returns the column after it.
- */
+/* Writes a word from column `at` on and breaks it at the end of the line. Returns the column after
+ * it. */
 static size_t
 put_word(FILE *out, const char *text, size_t size_bytes, size_t at, size_t indent, size_t columns) {
     while (size_bytes > 0) {

@@ -1,6 +1,6 @@
 /*
- * cli_text: prints untrusted text on a terminal: measures, truncates and wraps it, and lets no
- * control sequence through.
+ * cli_text: prints untrusted text on a terminal: measures, truncates and wraps it, and removes
+ * control sequences.
  *
  * Control characters become spaces, and so do the invisible ones that change the direction of
  * writing; bytes that are not UTF-8 become U+FFFD. A character is 0, 1 or 2 columns wide.
@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Columns of stdout: the variable COLUMNS, or the terminal's width; 0: it is no terminal. */
+/* Columns of stdout: the variable COLUMNS, or the terminal's width; 0: not a terminal. */
 size_t cli_columns(void);
 
 /* Columns of the whole text. */
@@ -27,8 +27,8 @@ size_t cli_text_columns(const char *text, size_t size_bytes);
 size_t cli_text_put(FILE *out, const char *text, size_t size_bytes, size_t max_columns);
 
 /* Writes the text and a line feed, broken at spaces so that no line is wider than `columns` (0: one
- * line). The cursor stands at column `indent`, where later lines begin too. A word that is too long
- * for a line is broken after a bar if it has one ("a|b|c"), else anywhere. */
+ * line). The cursor is at column `indent`, where later lines begin too. A word that is too long for
+ * a line is broken after a bar if it has one ("a|b|c"), else anywhere. */
 void cli_text_wrap(FILE *out, const char *text, size_t size_bytes, size_t indent, size_t columns);
 
 /* Whether the text contains `wanted`; a-z equal A-Z, and other bytes are compared as they are. */

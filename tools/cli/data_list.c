@@ -8,7 +8,7 @@
 
 #include "tools/cli/path_kind.h"
 
-/* "DIR:X" is a path if X is no number: then DIR may be the dataset that was meant. */
+/* "DIR:X" is a path if X is not a number: then DIR may be the dataset that was meant. */
 static enum status check_dataset(const char *path, struct error *err) {
     char directory[PATH_MAX_BYTES];
     const char *colon = strrchr(path, ':');

@@ -1,5 +1,5 @@
 /*
- * data_list: the datasets that --data names, each "DIR" or "DIR:WEIGHT".
+ * data_list: the datasets of --data, each "DIR" or "DIR:WEIGHT".
  *
  * Threading : single-owner.
  * Ownership : items point into the list itself, which must not move.
@@ -18,8 +18,8 @@ struct data_list {
     char directories[LOADER_MAX_SOURCES][PATH_MAX_BYTES];
 };
 
-/* Appends the datasets that `count` texts name. The list must be all zero before the first call.
- * Returns OK, USAGE (too many, or a weight out of range) or NOTFOUND (no dataset). */
+/* Appends one dataset per text. The list must be all zero before the first call. Returns OK, USAGE
+ * (too many, too long, or a bad weight), or a failure of path_check_dataset. */
 enum status
 data_list_add(struct data_list *list, const char *const *texts, size_t count, struct error *err);
 

@@ -6,7 +6,7 @@
 
 enum { LINE_BYTES = 4096 };
 
-/* A file with one number; a missing file or "max" leaves *bytes as it is. */
+/* A file with one number; a missing file or "max" does not change *bytes. */
 static void apply_limit(uint64_t *bytes, const char *path) {
     uint64_t limit;
     FILE *f = fopen(path, "re");
@@ -20,7 +20,7 @@ static void apply_limit(uint64_t *bytes, const char *path) {
 }
 
 /* The limits of a group and of all above it. In a container the path may be that of the host, of
- * which only the last part is mounted: what is not there is no limit. */
+ * which only the last part is mounted: a missing file is not a limit. */
 static void
 apply_limits(uint64_t *bytes, const char *root, const char *mount, char *group, const char *name) {
     char path[3 * LINE_BYTES];
@@ -78,7 +78,7 @@ uint64_t free_memory_bytes(const char *root) {
         }
     }
     (void)fclose(f);
-    /* Also where /proc/self/cgroup cannot be read. */
+    /* Also if /proc/self/cgroup cannot be read. */
     apply_limits(&bytes, root, "/sys/fs/cgroup", none, "memory.max");
     apply_limits(&bytes, root, "/sys/fs/cgroup/memory", none, "memory.limit_in_bytes");
     apply_groups(&bytes, root);

@@ -1,5 +1,5 @@
 /*
- * free_memory: what this process may still take of the machine's memory.
+ * free_memory: how much of the machine's memory this process may still use.
  *
  * Threading : pure functions, except that they read files.
  * Untrusted : their bytes.
@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 /* Available memory and free swap, or the limit of this process's control group (version 1 or 2) or
- * of one above it where that is less. 0: not known. `root`: "", or a folder in whose place tests
- * have proc and sys. */
+ * of one above it if that is less. 0: not known. `root`: "", or the folder of proc and sys in
+ * tests. */
 uint64_t free_memory_bytes(const char *root);
 
 #endif

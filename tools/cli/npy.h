@@ -12,8 +12,8 @@
 
 #include "formats/base/file_io.h"
 
-/* Writes PATH atomically. dtype: "<f4", "<u8" or "<i4"; columns 0: an array of one dimension.
- * Returns OK, IO, NOMEM or LIMIT. */
+/* Writes `path` atomically, and makes its missing folders. dtype: "<f4", "<u8" or "<i4"; columns 0:
+ * an array of one dimension. Returns OK, LIMIT (path is too long) or a failure of writing. */
 enum status npy_write(const char *path,
                       const char *dtype,
                       const void *data,

@@ -4,7 +4,7 @@
  * By default GNU OpenMP spins for milliseconds. If one thread loses its core to the loader or to
  * another process, the others wait for it and spin on cores that it could use. Measured on two
  * cores with two other busy processes: 83 pairs/s with the default, 423 with 1000 turns; without
- * them 849 and 826.
+ * these processes 849 and 826.
  */
 #ifndef TOOLS_CLI_OPENMP_WAIT_H
 #define TOOLS_CLI_OPENMP_WAIT_H

@@ -62,7 +62,7 @@ static enum status find_above(char real[PATH_MAX], const char *path, struct erro
     return STATUS_OK;
 }
 
-/* Refuses a path in a dataset or a run, and one in what is no folder or cannot be written. */
+/* Refuses a path in a dataset or a run, and one that is not in a writable folder. */
 static enum status check_above(const char *path, struct error *err) {
     char real[PATH_MAX] = "";
     struct stat st;
@@ -90,7 +90,7 @@ static enum status check_local(const char *path, struct error *err) {
                            path);
 }
 
-/* Whether the file says that this command made it. */
+/* Whether the file names this command as its generator. */
 static bool made_here(const char *path) {
     char head[HEAD_BYTES + 1];
     char name[80];

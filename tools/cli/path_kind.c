@@ -178,7 +178,7 @@ static enum status check_location(const char *path, struct error *err) {
     return remote_choice_use(&(struct remote_choice)CLI_REMOTE_DEFAULTS, err);
 }
 
-/* Why a path may be missing that the shell usually expands; "" where it has no such character. */
+/* Why a path may be missing that the shell usually expands; "" if it has no such character. */
 static const char *shell_hint(const char *path) {
     return path[0] == '~' ? "; the shell expands ~ only at the beginning of a word: --data ~/DIR"
            : strpbrk(path, "*?[{") != NULL
@@ -186,7 +186,7 @@ static const char *shell_hint(const char *path) {
                : "";
 }
 
-/* What is said of some kinds, with the path for $ and found.other for @. */
+/* The message for some kinds, with the path for $ and found.other for @. */
 struct rule {
     unsigned kinds;   /* bits 1 << enum kind; 0 ends a list */
     const char *text; /* NULL: accepted */
@@ -254,7 +254,7 @@ enum status path_check_dataset(const char *path, struct error *err) {
             path, hint, hint[0] == '\0' ? "; 'ccpack -o " : "", hint[0] == '\0' ? path : "",
             hint[0] == '\0' ? " SOURCE...' makes one" : "");
     TRY(apply(rules, &found, path, err));
-    /* Its tars may be at a server. */
+    /* Its tars may be remote. */
     return remote_choice_use(&(struct remote_choice)CLI_REMOTE_DEFAULTS, err);
 }
 

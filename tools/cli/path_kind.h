@@ -1,6 +1,6 @@
 /*
  * path_kind: whether a path is what a program requires, and if not, what it is and which command
- * uses it. A newcomer names a folder of tars as a dataset, a dataset as a run, or a bucket.
+ * uses it: newcomers pass a folder of tars as a dataset, a dataset as a run, or a bucket.
  *
  * Threading : pure functions, except that they read the file system.
  * Untrusted : the path, and what it leads to.
@@ -32,11 +32,11 @@ enum status path_check_source(const char *path, struct error *err);
  * that are not shards, empty ones. Returns OK or NOTFOUND. */
 enum status path_check_inspectable(const char *path, struct error *err);
 
-/* Whether it is the address of a tar at a server, which ccpack packs and ccdump looks into. */
+/* Whether it is the address of a remote tar, which ccpack can pack and ccdump can read. */
 bool path_is_remote_tar(const char *path);
 
-/* Refuses an address such as s3://bucket/file where only local files are read or written. Returns
- * OK or NOTFOUND. */
+/* Refuses an address such as s3://bucket/file, for programs that read or write only local files.
+ * Returns OK or NOTFOUND. */
 enum status path_check_local(const char *path, struct error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * remote_choice: the options of programs that open datasets at a server: CLI_REMOTE_ROWS in their
+ * remote_choice: the options of programs that open remote datasets: CLI_REMOTE_ROWS in their
  * tables, and remote_choice_use before they open one.
  *
  * Threading : the main thread.
@@ -16,10 +16,10 @@ struct remote_choice {
     const char *endpoint, *cache;
     uint64_t cache_bytes;
     bool instance_metadata, allow_private;
-    const struct cli_list *only; /* places, as in remote.h; NULL: all of them */
+    const struct cli_list *only; /* `places` of remote.h; NULL: all places */
 };
 
-/* For the member `field` of the options `type`: of programs that read servers. */
+/* For the member `field` of the options `type`: rows of programs that read remote files. */
 #define CLI_SERVER_ROWS(type, field)                                                               \
     {"endpoint",                                                                                   \
      0,                                                                                            \
@@ -42,7 +42,7 @@ struct remote_choice {
                     "company; without it, only locations and endpoints written as private ones"    \
     }
 
-/* Likewise: of those that also cache. */
+/* The same, for programs that also cache. */
 #define CLI_REMOTE_ROWS(type, field)                                                               \
     CLI_SERVER_ROWS(type, field),                                                                  \
         {"cache",                                                                                  \
@@ -60,7 +60,7 @@ struct remote_choice {
             .help = "limit of --cache; least recently used chunks are evicted first"               \
     }
 
-/* The member `field` of `type` is a list for remote_choice.only. */
+/* For the member `field` of `type`, a list for remote_choice.only. */
 #define CLI_RUN_DATA_ROW(type, field)                                                              \
     {                                                                                              \
         "data", 'd', CLI_LIST, CLI_FIELD(type, field),                                             \
@@ -69,8 +69,8 @@ struct remote_choice {
                     " this"                                                                        \
     }
 
-/* Likewise: for what looks into files of strangers, as ccstream-report does by its child processes.
- */
+/* The same, for programs that read untrusted files, such as the child processes of
+ * ccstream-report. */
 #define CLI_ONLY_DATA_ROW(type, field)                                                             \
     {                                                                                              \
         "only-data", 0, CLI_LIST, CLI_FIELD(type, field),                                          \
@@ -79,12 +79,13 @@ struct remote_choice {
                     "your AWS profile; none: no locations"                                         \
     }
 
-/* Of the defaults alone. */
+/* A remote_choice with all defaults. */
 #define CLI_REMOTE_DEFAULTS                                                                        \
     { .cache_bytes = (uint64_t)64 << 30 }
 
-/* Makes https://, s3:// and hf:// locations readable. The first call in a program counts; c->only
- * stays in place until its end. Returns OK, NOMEM, or a failure of making the cache. */
+/* Makes https://, s3:// and hf:// locations readable. Only the first call of a program has an
+ * effect; c->only must remain valid until it exits. Returns OK, USAGE (cache_bytes too small),
+ * NOMEM, or a failure of making the cache. */
 enum status remote_choice_use(const struct remote_choice *c, struct error *err);
 
 #endif

@@ -139,7 +139,7 @@ void conv_key(char out[CONV_KEY_CHARS],
 
 /* Reads <folder>/conv-plans.txt if it exists. A file that is too large, damaged or of another
  * program costs only time: `skipped` counts the lines that were not used. folder NULL: no file.
- * Returns OK, NOMEM, LIMIT (folder is too long), or the status of the system's error. */
+ * Returns OK, NOMEM, LIMIT (folder is too long) or IO. */
 enum status conv_choices_open(struct conv_choices **out,
                               const char *folder,
                               int32_t *skipped,
@@ -153,7 +153,7 @@ enum status conv_choices_put(struct conv_choices *c,
                              const struct conv_choice *choice,
                              struct error *err);
 /* Writes <folder>/conv-plans.txt if it changed: temporary name, fsync, rename. Returns OK, NOMEM,
- * LIMIT, or the status of the system's error. */
+ * LIMIT (folder is too long) or a failure of writing. */
 enum status conv_choices_save(struct conv_choices *c, const char *folder, struct error *err);
 
 bool conv_same_problem(const struct conv_problem *a, const struct conv_problem *b);
