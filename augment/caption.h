@@ -1,6 +1,6 @@
 /*
  * caption: the cleaning that the papers apply to captions before the tokenizer, in training and
- * evaluation alike.
+ * evaluation.
  *
  * In this order: letters become lower case as by Python's str.lower; the characters
  * , . ' ! ? " ( ) * # : ; ~ are removed; - and / become spaces; "<person>" becomes "person"; two or

@@ -3,7 +3,7 @@
  * loops, or the same single-precision operations in the same order. The remainder of a run uses the
  * plain arithmetic.
  *
- * Where an op needs all channels of a pixel together, its three bytes are spread to a 32-bit lane:
+ * If an op needs all channels of a pixel together, its three bytes are spread to a 32-bit lane:
  *
  *     24 bytes  rgbrgbrgb...   ->   rgb0 rgb0 rgb0 rgb0 | rgb0 rgb0 rgb0 rgb0
  *

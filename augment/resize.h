@@ -3,7 +3,7 @@
  * arithmetic of `short:N`.
  *
  * The method is that of Pillow's resize: two separable passes of fixed-point arithmetic with an
- * 8-bit image in between, where the support of the filter grows with the reduction. Results
+ * 8-bit image in between; the support of the filter grows with the reduction. Results
  * differ from Pillow's by at most one level. Results are byte-identical for all instruction sets.
  *
  * Threading : a workspace (resize_scratch) has one owner; everything else is stateless.

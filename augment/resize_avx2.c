@@ -127,7 +127,7 @@ const struct resize_kernels *resize_kernels_avx2(void) {
         .name = "avx2",
         .rows = avx2_rows,
         .column = avx2_column,
-        .reads_windows = true, /* 16 bytes are loaded where 12 are used */
+        .reads_windows = true, /* loads 16 bytes, of which 12 are used */
     };
     return __builtin_cpu_supports("avx2") ? &avx2 : NULL;
 }

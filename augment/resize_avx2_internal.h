@@ -25,8 +25,7 @@ AVX2 static inline __m256i load_two_rows(const uint8_t *a, const uint8_t *b) {
     return _mm256_inserti128_si256(low, _mm_loadu_si128((const __m128i *)(const void *)b), 1);
 }
 
-/* From four pixels of two rows, pairs of 16-bit numbers: of the first two pixels, or of the others.
- */
+/* Pairs of 16-bit numbers from four pixels of two rows: of pixels 0 and 1, or of pixels 2 and 3. */
 AVX2 static inline __m256i first_pairs(__m256i rows) {
     const __m256i order =
         _mm256_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1, 0, -1, 3, -1, 1,
@@ -42,7 +41,7 @@ AVX2 static inline __m256i second_pairs(__m256i rows) {
 }
 
 /* Stores pixels i and i + 1 of four rows; of the eight bytes stored in each row, two are beyond
- * them. The _pi stores need no alignment; the _pd ones, in C, need that of a double. */
+ * them. The _pi stores need no alignment; the _pd ones, in C, need a double's alignment. */
 AVX2 static inline void store_two(uint8_t *const *out, size_t to, __m256i pixel, __m256i next) {
     const __m256i close_up =
         _mm256_setr_epi8(0, 1, 2, 8, 9, 10, -1, -1, 4, 5, 6, 12, 13, 14, -1, -1, 0, 1, 2, 8, 9, 10,

@@ -10,7 +10,7 @@
  *     weights   w0 w1 | w0 w1 | w0 w1 | v0 v1 | ... | 0 0
  *
  * If five pixels depend on more than 21 input pixels (reductions above about 2.6), the AVX2 loop
- * processes the rows. Across rows, the loop is that of AVX2 with twice the bytes.
+ * processes the rows. Across rows, the loop is the AVX2 loop with twice the bytes.
  *
  * Processor time of the loader without them, on 3,600 photographs of 14 KiB: 6 % more with
  * --augment crop and paper, 4 to 5 % with simclr.
@@ -222,7 +222,7 @@ const struct resize_kernels *resize_kernels_avx512(void) {
         .column = avx512_column,
         .table_bytes = avx512_table_bytes,
         .fill_table = avx512_fill_table,
-        .reads_windows = true, /* where AVX2 takes over */
+        .reads_windows = true, /* from here on AVX2 is used */
     };
     bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&

@@ -22,13 +22,13 @@
  * Results replace the own ones. */
 int64_t batch_norm_group_doubles(const struct batch_norm_group *group, int64_t channels);
 
-/* Own means, M2 and count -> those of all rows. Returns OK or what gather returns. */
+/* From the own means, M2 and count to those over all rows. Returns OK or the status of gather. */
 enum status batch_norm_group_merge(const struct batch_norm_group *group,
                                    double *memory,
                                    int64_t channels,
                                    struct error *err);
 
-/* Own sums and count -> those of all rows. Returns OK or what gather returns. */
+/* From the own sums and count to those over all rows. Returns OK or the status of gather. */
 enum status batch_norm_group_add(const struct batch_norm_group *group,
                                  double *memory,
                                  int64_t channels,

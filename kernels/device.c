@@ -31,7 +31,7 @@ count_gpus(const struct backend_module **out, int32_t *count, struct error *err)
     return (*out)->count(count, err);
 }
 
-/* index -1: that of the rank. */
+/* index -1: the rank's GPU. */
 static enum status
 cuda_open(struct device **out, int32_t index, const struct device_options *opt, struct error *err) {
     const struct backend_module *module;

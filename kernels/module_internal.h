@@ -18,7 +18,7 @@ enum { BACKEND_MODULE_ABI = 11 };
 struct backend_module {
     uint32_t abi;             /* BACKEND_MODULE_ABI */
     uint32_t ops_size_bytes;  /* sizeof(struct ops) */
-    const char *version;      /* that of ccstream */
+    const char *version;      /* of ccstream */
     const char *requirements; /* "CUDA 13.0, cuDNN 9.19, cuBLASLt 13.1": what it was built with */
     const struct ops *ops;    /* the table of every device it opens, complete */
 

@@ -211,7 +211,7 @@ struct normalize_u8 {
 struct conv_bn {
     CONV_BN_TENSORS(OPS_TENSOR, OPS_TENSOR)
     struct conv_params conv;
-    const struct batch_norm_group *group; /* of the batch statistics; NULL: this call alone */
+    const struct batch_norm_group *group; /* of the batch statistics; NULL: only this call */
     bool training;
     float eps;      /* > 0, usually 1e-5 */
     float momentum; /* weight of the batch in the running statistics, usually 0.1 */
@@ -222,7 +222,7 @@ struct conv_bn {
 #define CONV_BN_BWD_TENSORS(T, W)                                                                  \
     W(din, OUT, REAL, "NHWI", OPTIONAL, MODE(din_mode))                                            \
     W(dresidual, OUT, REAL, "NPQO", OPTIONAL,                                                      \
-      MODE(dresidual_mode)) /* may alias dout where it is set */                                   \
+      MODE(dresidual_mode)) /* with SET it may alias dout */                                       \
     W(dweight, OUT, PARAM, "OKLI", MODE(param_mode))                                               \
     W(dgamma, OUT, PARAM, "O", MODE(param_mode))                                                   \
     W(dbeta, OUT, PARAM, "O", MODE(param_mode))                                                    \
@@ -275,7 +275,7 @@ struct conv_gn {
 #define CONV_GN_BWD_TENSORS(T, W)                                                                  \
     W(din, OUT, REAL, "NHWI", OPTIONAL, MODE(din_mode))                                            \
     W(dresidual, OUT, REAL, "NPQO", OPTIONAL,                                                      \
-      MODE(dresidual_mode)) /* may alias dout where it is set */                                   \
+      MODE(dresidual_mode)) /* with SET it may alias dout */                                       \
     W(dweight, OUT, PARAM, "OKLI", MODE(param_mode))                                               \
     W(dgamma, OUT, PARAM, "O", OPTIONAL, MODE(param_mode))                                         \
     W(dbeta, OUT, PARAM, "O", OPTIONAL, MODE(param_mode))                                          \
@@ -547,7 +547,7 @@ struct l2_normalize {
     L2_NORMALIZE_TENSORS(OPS_TENSOR, OPS_TENSOR)
 };
 
-/* din = (dout - <dout,out> out) / max(norm, 1e-12); in a BF16 call din alone is BF16. */
+/* din = (dout - <dout,out> out) / max(norm, 1e-12); in a BF16 call only din is BF16. */
 #define L2_NORMALIZE_BWD_TENSORS(T, W)                                                             \
     T(din, OUT, REAL, "ND")                                                                        \
     T(dout, IN, PARAM, "ND")                                                                       \
@@ -619,11 +619,11 @@ struct sgdm {
 };
 
 /* LARS (You, Gitman and Ginsburg, 2017, algorithm 1) for one tensor of parameters, in the form of
- * MoCo v3 and EMC2's published code, where the rate is outside the momentum and the decay inside
+ * MoCo v3 and EMC2's published code: the learning rate is outside the momentum, the decay inside
  * the norm:
  *
  *     g = grad_scale grad + weight_decay value
- *     m = momentum m + q g,  q = trust |value| / |g|, or 1 where either norm is 0
+ *     m = momentum m + q g,  q = trust |value| / |g|, or 1 if either norm is 0
  *     value -= lr m
  *
  * Norms are Euclidean, of the whole tensor, in double. m starts at zero. */

@@ -207,7 +207,7 @@ TILES static void exchange(unsigned char *to, const __m512i in[TILE]) {
 }
 
 /* The left side: the first `out` of 32 o, of `there` pixels at `ddst`, `width` elements apart: over
- * all pixels the tiles of 16 o, then those of the others. */
+ * all pixels the tiles of the first 16 o, then the tiles of the others. */
 TILES static void make_left(unsigned char *left,
                             const uint16_t *ddst,
                             int64_t width,

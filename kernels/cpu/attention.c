@@ -38,7 +38,7 @@ struct product {
 #define EACH(i, COUNT) _Pragma("GCC unroll 8") for (int i = 0; i < (COUNT); i++)
 
 /* ROWS rows of out at a time, LANES columns in vectors of WIDTH floats: as many as the registers of
- * the TARGET hold. Every sum goes over k in order, whatever the sizes. */
+ * the TARGET hold. Every sum is over k in order, for all sizes. */
 #define DEFINE_PRODUCT(name, TARGET, WIDTH, ROWS)                                                  \
     TARGET static void name(const struct product *p) {                                             \
         /* Unaligned on purpose: rows of qkv begin wherever a head begins. */                      \

@@ -73,7 +73,7 @@ CPU_CLONES static void
 multiply(float *out, const float *in, const float *restrict factors, int64_t count) {
 #pragma omp simd
     for (int64_t i = 0; i < count; i++) {
-        /* selected, not multiplied: a dropped element is zero whatever it held */
+        /* selected, not multiplied: a dropped element is zero even if it was NaN */
         const float v = in[i] * factors[i];
         out[i] = factors[i] > 0.0f ? v : 0.0f;
     }

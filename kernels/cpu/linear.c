@@ -163,7 +163,7 @@ CPU_CLONES static void sigmoid_gelu_gradient(float *restrict dpre,
     }
 }
 
-/* out = act(pre), or dpre = dout act'(pre) where there is a dout. */
+/* out = act(pre), or, with a dout, dpre = dout act'(pre). */
 static void gelu_walk(const struct tensor *out,
                       const struct tensor *pre,
                       const struct tensor *dout,

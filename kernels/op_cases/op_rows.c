@@ -287,7 +287,7 @@ static void describe_add(struct op_case *c, const int64_t *s) {
     op_add_operands(c);
 }
 
-/* Sums, and a hundredth of the norm to clip to. The values as numbers, whatever they mean. */
+/* Sums, and a hundredth of the norm to clip to. The values as plain numbers. */
 static void describe_grad_scale(struct op_case *c, const int64_t *s) {
     c->args.grad_scale =
         (struct grad_scale){.count = (int32_t)s[0], .clip_norm = (double)s[1] * 0.01};

@@ -50,7 +50,7 @@ enum cli_type {
     CLI_FLAG,   /* bool; false unless given */
     CLI_NO,     /* bool; true unless given, as check with --no-check */
     CLI_STRING, /* const char *; NULL without default_text */
-    CLI_ENUM,   /* int: index into `choices`; bool where there are two */
+    CLI_ENUM,   /* int: index into `choices`; bool if there are two */
     CLI_U64,    /* uint64_t; uint32_t or int32_t with a `max` that fits */
     CLI_I64,    /* int64_t */
     CLI_DOUBLE, /* double, finite */

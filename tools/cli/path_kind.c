@@ -172,7 +172,7 @@ static enum status check_location(const char *path, struct error *err) {
         return explain_remote(path, err);
     }
     FAIL_IF(names_tar(path), err, STATUS_NOTFOUND,
-            "%.150s names a tar, and a dataset at a server is a folder: 'ccpack -o DIR' packs it, "
+            "%.150s names a tar, but a remote dataset is a folder: 'ccpack -o DIR' packs it, "
             "'ccpack index -o DIR' makes a dataset of it where it is",
             path);
     return remote_choice_use(&(struct remote_choice)CLI_REMOTE_DEFAULTS, err);

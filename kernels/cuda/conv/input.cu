@@ -39,8 +39,7 @@ cudaError_t launch_fill(const struct launch_on *on, const struct fill *op) {
     return BY_TYPE(op->out.dtype, is_aligned(op->out.data), run_fill, *on, *op);
 }
 
-/* out = in, or out += alpha in. V: 4 elements are 16 bytes of F32 and half of that of BF16.
- */
+/* out = in, or out += alpha in. V: 4 elements are 16 bytes of F32, or 8 of BF16. */
 template <typename TO, typename FROM, int V>
 static __global__ void combine(TO *out, const FROM *in, int64_t count, float alpha, bool add) {
     each_piece<V>(count, [&](auto width, int64_t i) {

@@ -80,7 +80,7 @@ static enum status refuse_group(const struct batch_norm_group *group, struct err
 
 /* ---- forward ---- */
 
-/* mean and rstd of the batch, and the update of the running ones; or the running ones alone. */
+/* mean and rstd of the batch, and the update of the running ones; or only the running ones. */
 static enum status
 statistics(struct cuda_device *dev, const struct conv_bn *op, struct error *err) {
     struct launch_on on;

@@ -130,7 +130,7 @@ static __device__ __forceinline__ void put_two(bf16 *out, float x, float y) {
     out[1] = two.y;
 }
 
-/* Of bf16: one instruction rounds two. */
+/* For bf16 one instruction rounds two numbers. */
 template <typename T, int V>
 static __device__ __forceinline__ void pack(vector<T, V> *v, const float (&x)[V]) {
 #pragma unroll
@@ -259,7 +259,7 @@ static inline bool wide(enum dtype real, int64_t width, const P *...addresses) {
     return width % (real == DTYPE_F32 ? 4 : 8) == 0 && (is_aligned(addresses) && ...);
 }
 
-/* The same for tensors of rows as long as those of `like`, whose type decides. */
+/* The same for tensors with rows of the length and type of `like`. */
 template <typename... T> static inline bool wide(const struct tensor &like, const T &...others) {
     return wide(like.dtype, like.shape[like.ndim - 1], like.data, others.data...);
 }
@@ -286,7 +286,7 @@ static cudaError_t launch(cudaStream_t stream, dim3 grid, void (*kernel)(P...), 
         : (real) == DTYPE_BF16 ? (is_wide) ? run<bf16, 8>(__VA_ARGS__) : run<bf16, 1>(__VA_ARGS__) \
                                : cudaErrorInvalidValue)
 
-/* launch_NAME for a struct of operands: run_NAME<T, V> by the type of the tensor `like` of it. */
+/* launch_NAME for a struct of operands: run_NAME<T, V> by the type of its tensor `like`. */
 #define LAUNCHER(name, operands, like, is_wide)                                                    \
     cudaError_t launch_##name(const struct launch_on *on, const struct operands *op) {             \
         return BY_TYPE(op->like.dtype, is_wide, run_##name, *on, *op);                             \

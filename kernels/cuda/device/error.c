@@ -7,7 +7,7 @@
 #include "kernels/cuda/device/cuda_internal.h"
 
 enum status cuda_failed(cudaError_t code, const char *call, struct error *err) {
-    (void)cudaGetLastError(); /* clears it, where it can be cleared */
+    (void)cudaGetLastError(); /* clears it, if it can be cleared */
     const enum status s = code == cudaErrorMemoryAllocation ? STATUS_NOMEM : STATUS_DEVICE;
     return error_set(err, s, "%s: %s (%s); %s", cudaGetErrorName(code), cudaGetErrorString(code),
                      call,

@@ -6,12 +6,12 @@
  *             allocated.
  * Ownership : every pointer is borrowed device memory (or host memory that the device reads at the
  *             same address). A workspace is the caller's, aligned to 16 bytes, needed until the
- *             work is done; its size is that of the _workspace_bytes function of the launcher, and
- *             its contents are not kept.
+ *             work is done; the launcher's _workspace_bytes function returns its size; its contents
+ *             are not kept.
  *
- * Types: other real types than F32 and BF16 return cudaErrorInvalidValue.
+ * Types: real types other than F32 and BF16 return cudaErrorInvalidValue.
  *
- * Alignment: that of an element. Rows of multiples of 16 bytes at addresses of multiples of 16
+ * Alignment: of an element. Rows of multiples of 16 bytes at addresses of multiples of 16
  * bytes are moved 16 bytes at a time, others element by element.
  *
  * Arguments: checked by the caller (op_check).

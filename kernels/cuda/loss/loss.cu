@@ -1,7 +1,7 @@
 /*
  * loss: a step of a contrastive loss, from similarities to gradient, state and report. loss.cuh
- * lists the launches. This file has all but the anchors': checks of the input, the gradient of
- * every element, and the end, where state changes only if every value is finite.
+ * lists the launches. This file has all except anchors, chains and popularity: checks of the input,
+ * the gradient of every element, and the end; state changes only if every value is finite.
  */
 #include "kernels/cuda/loss/loss.cuh"
 

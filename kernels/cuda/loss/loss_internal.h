@@ -1,5 +1,5 @@
 /*
- * loss: the launcher of a loss's step, callable from C. The rules are those of kernels_internal.h.
+ * loss: the launcher of a loss's step, callable from C. The rules of kernels_internal.h apply.
  */
 #ifndef KERNELS_CUDA_LOSS_LOSS_INTERNAL_H
 #define KERNELS_CUDA_LOSS_LOSS_INTERNAL_H

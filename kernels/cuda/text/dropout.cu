@@ -2,7 +2,7 @@
  * dropout: out (R,D) = mask(in), with exactly the mask of kernels/dropout_mask.h.
  *
  * One warp per row: the search for the row's caption is the same for all lanes. One Philox block
- * gives four elements; rows of multiples of four begin where a block begins.
+ * gives four elements; if rows are multiples of four, they begin with a block.
  */
 #include "kernels/cuda/text/captions.cuh"
 

@@ -95,7 +95,7 @@ order_rows(int32_t *sorted_rows, int32_t *sorted_keys, const int32_t *keys, int6
         const int64_t other = first + threadIdx.x;
         tile[threadIdx.x] = other < rows ? keys[other] : NO_TOKEN;
         __syncthreads();
-        /* Of equal keys those of earlier rows come first; past the end nothing does. */
+        /* Equal keys are ordered by row; nothing precedes an entry past the end. */
         const int64_t before = row - first; /* tile[i] is an earlier row for i < before */
         const int32_t count = rows - first < THREADS ? (int32_t)(rows - first) : THREADS;
         if (count == THREADS && (before <= 0 || before >= THREADS)) {

@@ -160,7 +160,7 @@ static __device__ __forceinline__ bool merge_columns(double (&sum)[COUNT],
 static inline struct walk walk_of(int64_t rows, int64_t width, int v) {
     static const int64_t MOST_BLOCKS =
         1024; /* about eight per multiprocessor of the largest GPUs */
-    static const int64_t ROWS_PER_THREAD = 4; /* at least, where there are as many */
+    static const int64_t ROWS_PER_THREAD = 4; /* at least, if there are as many */
     struct walk w = {};
     w.rows = rows;
     w.width = width;

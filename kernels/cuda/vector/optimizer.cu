@@ -1,6 +1,6 @@
 /*
- * optimizer: AdamW and SGD with momentum over flat ranges, where every buffer is read and written
- * once; and the sum of squares for clipping.
+ * optimizer: AdamW and SGD with momentum over flat ranges, which read and write every buffer once;
+ * and the sum of squares for clipping.
  */
 #include "kernels/cuda/device/common.cuh"
 
