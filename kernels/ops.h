@@ -13,8 +13,8 @@
  * Ownership : tensors are views. Memory comes from alloc and goes back through free. An argument
  *             struct is read during the call only, its tensors' memory until the work is done.
  * Order     : calls on one device run in order. download and sync wait for them, and calls with a
- *             batch_norm_group for the other ranks; on a GPU alloc, free, an upload without room
- *             and an operator whose workspace grows may wait too.
+ *             batch_norm_group for the other ranks; on a GPU alloc, free, an upload from memory
+ *             that is not pinned and an operator whose workspace grows may wait too.
  * Layout    : dense row-major. Images are (N,H,W,C); convolution weights (O,KH,KW,I); linear
  *             weights (OUT,IN).
  * Optional  : operands marked OPTIONAL may be omitted: a zero field.
