@@ -7,6 +7,7 @@
 #   LOSSES="clip sogclr nuclr" SEEDS="0 1 2"  what to train; the options are passed to every run
 #   TOWERS="--model ViT-S-16 --image-size 64"  other towers than resnet10t and tiny at 96 px
 #   EPOCHS RATE  [20, 0.0007]
+#   PACK="--resize short:128 --quality 85"  options of ccpack for the training images
 #
 # About an hour and a half on two cores. Started again with the same DIR, it keeps finished runs and resumes
 # an interrupted one. The table is also in DIR/table.txt.
@@ -19,7 +20,7 @@ mkdir -p "$dir/images"
 cd "$dir"
 if [ ! -e packed ]; then
     tar -xf "$data/retrieval/images.tar" -C images
-    "$bin/ccpack" -q --overwrite -o pairs "$data"/pairs/*.tar
+    "$bin/ccpack" -q --overwrite -o pairs ${PACK:-} "$data"/pairs/*.tar
     "$bin/ccpack" -q --overwrite -o retrieval --images images/images "$data/retrieval/captions.json"
     "$bin/ccpack" tokenizer pairs --vocab-size 4000
     touch packed

@@ -26,7 +26,12 @@ install() { # install NAME
         install torch || return 1
         echo "$(cd "$work" && pwd)"/venv/torch/lib/python3*/site-packages >"$(echo "$venv"/lib/python3*/site-packages)/torch.pth"
     fi
-    if "$venv/bin/pip" install -q --no-build-isolation --require-hashes -r "$here/requirements/$1.txt" >"$work/pip-$1.log" 2>&1; then
+    : >"$work/pip-$1.log"
+    # without isolation, what builds packages has to be there first
+    if grep -E '^(packaging|setuptools|wheel)==' "$here/requirements/$1.txt" >"$work/pip-$1.txt"; then
+        "$venv/bin/pip" install -q --require-hashes -r "$work/pip-$1.txt" >>"$work/pip-$1.log" 2>&1 || true
+    fi
+    if "$venv/bin/pip" install -q --no-build-isolation --require-hashes -r "$here/requirements/$1.txt" >>"$work/pip-$1.log" 2>&1; then
         touch "$venv/installed"
     else
         echo "$1: pip could not install it: $(grep -m 1 -i error "$work/pip-$1.log" || tail -n 1 "$work/pip-$1.log")" >&2

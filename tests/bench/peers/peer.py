@@ -2,14 +2,18 @@
 
 A peer yields batches of uint8 images, (N, size, size, 3) or (N, 3, size, size), endlessly. What is
 made ahead while the first batches are waited for is not counted.
+
+    python3 peer.py evict FOLDER...    drops these files from the page cache
 """
 
 import argparse
 import json
 import os
+import sys
+import tempfile
 import time
 
-SCALE = (0.5, 1.0)  # share of the area: ccstream's "crop"
+SCALE = (0.5, 1.0)  # fraction of the area: ccstream's "crop"
 RATIO = (3 / 4, 4 / 3)
 
 
@@ -20,6 +24,8 @@ def arguments(data_help):
     p.add_argument("--batch", type=int, default=128)
     p.add_argument("--size", type=int, default=256)
     p.add_argument("--seconds", type=float, default=15.0)
+    p.add_argument("--cold", action="store_true",
+                   help="drop the data and the files below $TMPDIR from the page cache first")
     p.add_argument("--decode", choices=["pillow", "torchvision"], default="pillow")
     return p.parse_args()
 
@@ -57,8 +63,20 @@ def memory_mib():
     return kib / 1024
 
 
+def evict(paths):
+    os.sync()  # dirty pages stay
+    for path in paths:
+        files = [path] if os.path.isfile(path) else [os.path.join(f, name) for f, _, names in os.walk(path) for name in names]
+        for file in filter(os.path.isfile, files):
+            fd = os.open(file, os.O_RDONLY)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+
+
 def measure(name, version, args, batches):
     """Takes batches for a while and prints one line."""
+    if args.cold:
+        evict([*args.data, tempfile.gettempdir()])
     side = None
     warm_until = None
     images = 0
@@ -96,3 +114,7 @@ def measure(name, version, args, batches):
 def forever(make_epoch):
     while True:
         yield from make_epoch()
+
+
+if __name__ == "__main__" and sys.argv[1:2] == ["evict"]:
+    evict(sys.argv[2:])
