@@ -20,7 +20,7 @@ int ccdump_popularity(int argc, char **argv);
 int ccdump_order(int argc, char **argv);
 int ccdump_why(int argc, char **argv);
 
-/* Parses a hash of 16 hexadecimal digits; false: it is not one. */
+/* Parses a hash of 16 hexadecimal digits; false: other text. */
 bool parse_hash(const char *text, uint64_t *out);
 
 #endif

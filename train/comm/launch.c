@@ -17,7 +17,7 @@
 #include "train/comm/meet.h"
 #include "train/comm/watch.h"
 
-/* The number in an environment variable; -1: not set, or not one in [0, COMM_MAX_WORLD]. */
+/* A number in an environment variable; -1: not set, or not in [0, COMM_MAX_WORLD]. */
 static int32_t environment_number(const char *name) {
     const char *text = getenv(name);
     if (text == NULL || text[0] < '0' || text[0] > '9') {

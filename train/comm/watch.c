@@ -4,7 +4,7 @@
  *   look, look, look ... finding --> log, file, answers of the others, abort, leave
  *
  *   beat, beat, beat ...   (another thread: a slow disk delays one file at a time)
- *   fuse                   (a third, without files: leave, whatever hangs)
+ *   fuse                   (a third, without files: exits even if the others hang)
  *
  * The threads allocate nothing.
  */

@@ -64,8 +64,8 @@ struct neighbour_rule {
     double temperature; /* a vote has weight exp(score / temperature); 0: weight 1 */
 };
 
-/* out[i] by rules[i]; all rules share one pass over the products of queries and bank. Of equal
- * scores the first row counts, of equal votes the lower class, but never a class without votes.
+/* out[i] by rules[i]; all rules share one pass over the products of queries and bank. Ties:
+ * the first of equal scores; the lower of classes with equal votes; a class without votes is last.
  * Returns as above; USAGE also for an empty bank. After a failure there is nothing to free.
  */
 enum status classify_by_neighbours(struct classify_result *out,

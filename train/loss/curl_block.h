@@ -42,8 +42,8 @@ struct block_options {
     bool pairs;
 };
 
-/* similarity (N, N b), column j b + l for y_jl; *value is L, gradient (N, N b) is dL/dS. Of equal
- * hinge terms the first m gets the gradient; if 1 + max is exactly 0, none does. Returns OK,
+/* similarity (N, N b), column j b + l for y_jl; *value is L, gradient (N, N b) is dL/dS. Among
+ * equal hinge terms the first m gets the gradient; if 1 + max is exactly 0, none does. Returns OK,
  * INVALID, or CORRUPT if a similarity is not finite. */
 enum status block_loss(double *value,
                        float *gradient,

@@ -38,7 +38,7 @@ static double largest_delta(const struct loss_side *s, int64_t anchor) {
     return largest;
 }
 
-/* sum over contrasts of exp((Delta - zeta) / tau - shift) */
+/* sum over negatives of exp((Delta - zeta) / tau - shift) */
 static double shifted_sum(const struct loss_side *s,
                           int64_t anchor,
                           double tau,
@@ -216,7 +216,7 @@ static void step_cosine_sum(const struct loss *l,
 }
 
 /* One anchor's n/(n-1) times mean over the batch of w~, added to sums (B): the anchor's part of q,
- * including the candidate's own pair. */
+ * c = a included. */
 static void add_popularity(struct loss *l,
                            const struct sums *sums,
                            const struct loss_side *side,

@@ -10,15 +10,15 @@
  *   pass 2      dX, dT, taken
  *   row->finish zeta, from `taken`
  *
- * Of a repeated id only the first row counts: the others are hidden as candidates, have weight 0,
+ * Only the first row of a repeated id counts: the others are hidden as candidates, have weight 0,
  * and are not among the lines while the loss's step runs.
  *
  * With several ranks each computes the lines of its own samples (their rows and columns of S) and
  * their gradients; sums are gathered:
  *
  *        columns of rank 1
- *        . . # # . .            tiles of both passes, in the order that one rank has for each line:
- *        . . # # . .            so its bits. The products are 6 / W instead of 4, so that ranks
+ *        . . # # . .            tiles of both passes, in the order of a single rank for each line:
+ *        . . # # . .            bit-identical. The products are 6 / W instead of 4, so ranks
  *        # # # # # #  rows      whose tiles are more than 2/3 of the rows compute everything
  *        # # # # # #  of rank 1
  *        . . # # . .

@@ -38,8 +38,8 @@
  * All use zeta and xi from before the step. State per sample and side: log u, zeta and z.
  *
  * With m positives (--positives; Remark 2) sample j has m pairs, each of them an anchor and a
- * candidate with its own zeta, z and log u. An anchor a, one of B, has its own pair as positive
- * (each view is a positive in turn), and all m pairs p of its sample are in the denominator:
+ * candidate with its own zeta, z and log u. The positive of an anchor a, one of B, is its own
+ * pair (each view is a positive in turn), and all m pairs p of its sample are in the denominator:
  *
  *   g_a = mean over pairs c of other samples of exp((Delta_ac - zeta_c) / tau), u_a as above
  *   o_a(zeta) = 1/m sum_p exp((Delta_ap - zeta_p) / tau),  Delta_aa = 0
@@ -100,7 +100,7 @@ static double largest_of_all(const struct loss *l, int side) {
     return largest;
 }
 
-/* log o_a(zeta) of the anchor's own pairs; zeta NULL: xi instead. */
+/* log o_a(zeta), over the pairs of the anchor's sample; zeta NULL: xi instead. */
 static double
 log_own(const struct loss_side *s, int64_t anchor, double tau, const float *zeta, double xi) {
     const int64_t first = side_first(s, anchor);

@@ -55,7 +55,7 @@ static void place_input(struct dual_encoder *m, struct carve *input) {
     }
 }
 
-/* Towers, heads and their scratch, inputs. */
+/* Towers, heads and their workspace, inputs. */
 static void place(struct dual_encoder *m, struct encoder_carves *c) {
     const enum dtype dtype = m->opt.dtype;
     struct carve image = c->scratch;

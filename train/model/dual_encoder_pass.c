@@ -156,7 +156,7 @@ static int32_t end_of(const int32_t *tokens, int32_t length, bool whole) {
     return t;
 }
 
-/* Rows without a caption have token 0, whatever the caller has there. */
+/* Rows without a caption have token 0, even if the caller has others there. */
 static void lay_captions(const struct dual_encoder *m,
                          int32_t *tokens,
                          int32_t *starts,

@@ -6,8 +6,8 @@
  * which is also its position in checkpoints.
  *
  *   value   [ decayed ... | undecayed ... | buffers ... ]     each tensor starts at 64 bytes,
- *   grad    [ decayed ... | undecayed ... ]                   except `adjacent` ones; what lies
- *   m, v    [ decayed ... | undecayed ... ]                   between two tensors stays zero
+ *   grad    [ decayed ... | undecayed ... ]                   except `adjacent` ones; gaps
+ *   m, v    [ decayed ... | undecayed ... ]                   between tensors stay zero
  *   working [ decayed ... ]                                   copies in BF16
  *
  * so the optimiser and the global norm run over two flat ranges. Buffers are running statistics:

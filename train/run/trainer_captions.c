@@ -1,6 +1,6 @@
 /*
- * trainer_captions: per-sample state of texts by caption (--text-state caption). Of an image's
- * captions one is sampled per epoch; each has its own entry, after the entries of samples with
+ * trainer_captions: per-sample state of texts by caption (--text-state caption). An epoch uses
+ * one of an image's captions at random; each has its own entry, after the entries of samples with
  * lower ids. A sample without captions has one entry, a removed sample none. After a sample's own
  * captions each column of --caption-columns has one entry, whichever of its texts is sampled:
  *

@@ -16,7 +16,7 @@
  * A step is a function of device memory, so it can be captured as a CUDA graph: the first step of a
  * shape runs op by op, which creates plans and workspace, the second is captured, and later ones
  * replay it. With several ranks each decides this by the shapes of its own captions: collectives
- * are not captured but divide a recording (kernels/device_ranks.h), and every rank makes them in
+ * are not captured but divide the graph (kernels/device_ranks.h), and every rank makes them in
  * the same order in any case.
  */
 #include "train/run/trainer_internal.h"
@@ -70,7 +70,7 @@ enum status trainer_open_flights(struct trainer *t, struct error *err) {
     return STATUS_OK;
 }
 
-/* Waits for all queued work of the device, and frees recordings. */
+/* Waits for all queued work of the device, and frees captured graphs. */
 static void close_stream(struct trainer *t) {
     struct error ignored = {0};
     (void)t->dev->ops->sync(t->dev, &ignored);
@@ -115,9 +115,9 @@ void trainer_close_flights(struct trainer *t) {
     trainer_free_given(t);
 }
 
-/* ---- recordings ---- */
+/* ---- captured graphs ---- */
 
-/* The recording of a shape; if there is none, the least recently used one, emptied. */
+/* The captured graph of a shape; if there is none, the least recently used one, emptied. */
 static struct step_recording *recording_of(struct trainer *t, uint64_t shape, bool *met) {
     struct step_recording *oldest = &t->recordings[0];
     for (int i = 0; i < TRAINER_RECORDINGS; i++) {
