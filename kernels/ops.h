@@ -221,8 +221,7 @@ struct conv_bn {
  * exactly one of out and beta is given, and beta only if the forward call had no residual. */
 #define CONV_BN_BWD_TENSORS(T, W)                                                                  \
     W(din, OUT, REAL, "NHWI", OPTIONAL, MODE(din_mode))                                            \
-    W(dresidual, OUT, REAL, "NPQO", OPTIONAL,                                                      \
-      MODE(dresidual_mode)) /* with SET it may alias dout */                                       \
+    W(dresidual, OUT, REAL, "NPQO", OPTIONAL) /* may alias dout */                                 \
     W(dweight, OUT, PARAM, "OKLI", MODE(param_mode))                                               \
     W(dgamma, OUT, PARAM, "O", MODE(param_mode))                                                   \
     W(dbeta, OUT, PARAM, "O", MODE(param_mode))                                                    \
@@ -238,7 +237,7 @@ struct conv_bn {
     W(beta, IN, PARAM, "O", OPTIONAL)
 struct conv_bn_bwd {
     CONV_BN_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
-    enum write_mode din_mode, dresidual_mode;
+    enum write_mode din_mode;
     enum write_mode param_mode; /* of dweight, dgamma, dbeta */
     struct conv_params conv;
     const struct batch_norm_group *group; /* as in the forward call */
@@ -274,8 +273,7 @@ struct conv_gn {
 /* The ReLU's mask is computed from `out`. */
 #define CONV_GN_BWD_TENSORS(T, W)                                                                  \
     W(din, OUT, REAL, "NHWI", OPTIONAL, MODE(din_mode))                                            \
-    W(dresidual, OUT, REAL, "NPQO", OPTIONAL,                                                      \
-      MODE(dresidual_mode)) /* with SET it may alias dout */                                       \
+    W(dresidual, OUT, REAL, "NPQO", OPTIONAL) /* may alias dout */                                 \
     W(dweight, OUT, PARAM, "OKLI", MODE(param_mode))                                               \
     W(dgamma, OUT, PARAM, "O", OPTIONAL, MODE(param_mode))                                         \
     W(dbeta, OUT, PARAM, "O", OPTIONAL, MODE(param_mode))                                          \
@@ -290,7 +288,7 @@ struct conv_gn {
     W(gamma, IN, PARAM, "O", OPTIONAL)
 struct conv_gn_bwd {
     CONV_GN_BWD_TENSORS(OPS_TENSOR, OPS_TENSOR)
-    enum write_mode din_mode, dresidual_mode;
+    enum write_mode din_mode;
     enum write_mode param_mode; /* of dweight, dgamma, dbeta */
     struct conv_params conv;
     int32_t groups;

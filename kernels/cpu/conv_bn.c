@@ -186,8 +186,8 @@ ALWAYS_INLINE void apply_gradient(const struct rows *rows, bool by_pre, bool bf1
     }
 }
 
-/* dresidual = or += dy. Element by element, so that it may be dout itself. */
-ALWAYS_INLINE void apply_residual(const struct rows *rows, bool add, bool bf16) {
+/* dresidual = dy. Element by element, so that it may be dout itself. */
+ALWAYS_INLINE void apply_residual(const struct rows *rows, bool bf16) {
     const struct rows w = *rows;
     const int64_t count = w.count * w.c;
     const int64_t step = bf16 ? STRETCH : count;
@@ -197,8 +197,7 @@ ALWAYS_INLINE void apply_residual(const struct rows *rows, bool add, bool bf16) 
         float *to = target(w.dresidual, at, buffer, bf16);
 #pragma omp simd
         for (int64_t i = 0; i < size; i++) {
-            const float dy = gradient_at(&w, at + i, 0, false, bf16);
-            to[i] = add ? load(w.dresidual, at + i, bf16) + dy : dy;
+            to[i] = gradient_at(&w, at + i, 0, false, bf16);
         }
         finish(w.dresidual, at, to, size, bf16);
     }
@@ -220,8 +219,7 @@ BOTH_TYPES(gradient_moments_by_pre, add_gradient_moments, true, )
 BOTH_TYPES(output, apply, )
 BOTH_TYPES(gradient, apply_gradient, false, )
 BOTH_TYPES(gradient_by_pre, apply_gradient, true, )
-BOTH_TYPES(residual, apply_residual, false, )
-BOTH_TYPES(added_residual, apply_residual, true, )
+BOTH_TYPES(residual, apply_residual, )
 
 /* ---- blocks ---- */
 
@@ -405,11 +403,10 @@ static int64_t step_rows(int64_t c) {
     return rows > GROUP ? rows : GROUP;
 }
 
-/* One pass over the rows: `run`, which adds to the sums of its block or computes dpre, and then
- * `aside` if there is a dresidual. */
+/* One pass over the rows: `run`, which adds to the sums of its block or computes dpre, and then the
+ * residual's loop if there is a dresidual. */
 static void each_row(const struct rows *how,
                      rows_function *run,
-                     rows_function *aside,
                      double *sums,
                      const struct tensor *dpre,
                      const struct tensor *dresidual,
@@ -434,7 +431,7 @@ static void each_row(const struct rows *how,
             w.sums = sums + b * 2 * c;
             run(&w);
             if (w.dresidual != NULL) {
-                aside(&w);
+                residual_by_type[pre->dtype == DTYPE_BF16](&w);
             }
         }
     }
@@ -451,14 +448,13 @@ static enum status backward_batch_norm(const struct conv_bn_bwd *op,
                                        struct error *err) {
     const struct tensor none = {.ndim = 0};
     const bool half = op->pre.dtype == DTYPE_BF16;
-    const bool stored = tensor_present(&op->dresidual) && op->dresidual_mode == WRITE_SET;
+    const bool stored = tensor_present(&op->dresidual);
     const bool linear = how->floor < 0.0f;
     const bool by_pre = !linear && !tensor_present(&op->out);
     const struct tensor *mask = linear ? &op->pre : &op->out;
     memset(sums, 0, (size_t)(BLOCKS * 2 * how->c) * sizeof *sums);
-    each_row(how, (by_pre ? gradient_moments_by_pre_by_type : gradient_moments_by_type)[half],
-             residual_by_type[half], sums, &none, stored ? &op->dresidual : &none, &op->dout, mask,
-             &op->pre);
+    each_row(how, (by_pre ? gradient_moments_by_pre_by_type : gradient_moments_by_type)[half], sums,
+             &none, &op->dresidual, &op->dout, mask, &op->pre);
     add_blocks(sums, how->c);
     set_vector_gradients(op, sums);
     sums[2 * how->c] = (double)(tensor_count(&op->pre) / how->c);
@@ -466,9 +462,8 @@ static enum status backward_batch_norm(const struct conv_bn_bwd *op,
     set_factors(op, sums, b, k);
     struct rows again = *how;
     again.floor = stored ? -INFINITY : how->floor;
-    each_row(&again, (by_pre ? gradient_by_pre_by_type : gradient_by_type)[half],
-             added_residual_by_type[half], sums, &op->dpre, stored ? &none : &op->dresidual,
-             stored ? &op->dresidual : &op->dout, stored ? &op->pre : mask, &op->pre);
+    each_row(&again, (by_pre ? gradient_by_pre_by_type : gradient_by_type)[half], sums, &op->dpre,
+             &none, stored ? &op->dresidual : &op->dout, stored ? &op->pre : mask, &op->pre);
     return STATUS_OK;
 }
 

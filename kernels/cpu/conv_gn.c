@@ -12,7 +12,7 @@
 
 /* `count` channels of one pixel. */
 struct span {
-    const float *x, *dout, *out, *other; /* other: the residual, or what dy is added to; or NULL */
+    const float *x, *dout, *out, *other; /* other: the residual, or NULL */
     float *to;
     const float *mean, *a, *b, *k, *scale; /* by channel */
     double *first, *second;                /* sums, by channel */
@@ -79,21 +79,13 @@ CPU_CLONES static void apply_gradient(const struct span *span) {
     }
 }
 
-/* dy, set or added. Element by element: `to` may be dout. */
+/* dy. Element by element: `to` may be dout. */
 CPU_CLONES static void apply_mask(const struct span *span) {
     const struct span s = *span;
-    if (s.other == NULL) {
-#pragma omp simd
-        for (int64_t i = 0; i < s.count; i++) {
-            const float d = s.dout[i];
-            s.to[i] = s.out[i] > s.floor ? d : 0.0f;
-        }
-        return;
-    }
 #pragma omp simd
     for (int64_t i = 0; i < s.count; i++) {
         const float d = s.dout[i];
-        s.to[i] = s.other[i] + (s.out[i] > s.floor ? d : 0.0f);
+        s.to[i] = s.out[i] > s.floor ? d : 0.0f;
     }
 }
 
@@ -306,7 +298,6 @@ enum status cpu_conv_gn_bwd(struct device *dev, const struct conv_gn_bwd *op, st
         }
         if (tensor_present(&op->dresidual)) { /* last: it may be dout */
             m.to = op->dresidual;
-            m.other = op->dresidual_mode == WRITE_ADD ? op->dresidual : (struct tensor){.ndim = 0};
             walk(&m, apply_mask);
         }
     }

@@ -308,7 +308,7 @@ enum status ref_conv_bn_bwd(struct device *dev, const struct conv_bn_bwd *op, st
     if (tensor_present(&op->dresidual)) {
         const int64_t count = tensor_count(&op->dout);
         for (int64_t i = 0; i < count; i++) {
-            put_mode(&op->dresidual, i, masked(op, i), op->dresidual_mode);
+            put(&op->dresidual, i, masked(op, i));
         }
     }
     return STATUS_OK;

@@ -125,7 +125,7 @@ enum status ref_conv_gn_bwd(struct device *dev, const struct conv_gn_bwd *op, st
         ref_convolve_bwd_data(&op->din, op->din_mode, &op->dpre, &op->weight, &op->conv);
     }
     for (int64_t i = 0; i < count && tensor_present(&op->dresidual); i++) {
-        put_mode(&op->dresidual, i, masked(op, i), op->dresidual_mode);
+        put(&op->dresidual, i, masked(op, i));
     }
     return STATUS_OK;
 }

@@ -221,8 +221,7 @@ enum mask { MASK_NONE, MASK_OUT, MASK_PRE }; /* of a ReLU: none, from `out`, com
 
 template <typename T> struct backward_operands {
     T *dpre;
-    T *dy;       /* NULL, or dresidual, where the first pass stores dy for the second */
-    T *residual; /* NULL, or a dresidual to which the second pass adds dy */
+    T *dy; /* NULL, or dresidual, where the first pass stores dy for the second */
     const T *dout, *out, *pre;
     const float *mean, *rstd, *gamma, *beta; /* beta with MASK_PRE only */
     float *partials, *means;                 /* means (2, channels): of dy and of dy xhat */
@@ -373,7 +372,6 @@ static __global__ void backward_apply(struct backward_operands<T> b, struct walk
             if (at >= p.row_end) {
                 break;
             }
-            const int64_t e = at * w.width + p.column;
             float dy[V];
             float x[V];
             take_row(dy, x, rows, i, mean, scale, beta);
@@ -381,10 +379,7 @@ static __global__ void backward_apply(struct backward_operands<T> b, struct walk
             for (int k = 0; k < V; k++) {
                 x[k] = scale[k] * (dy[k] - mean_dy[k]) + slope[k] * (x[k] - mean[k]);
             }
-            store(b.dpre + e, x);
-            if (b.residual != NULL) {
-                store_mode(b.residual + e, dy, true);
-            }
+            store(b.dpre + at * w.width + p.column, x);
         }
     }
 }
@@ -404,11 +399,9 @@ static cudaError_t run_batch_norm_bwd(const struct launch_on &on, const struct c
     const int64_t channels = op.pre.shape[3];
     const struct walk w = walk_of(rows, channels, V);
     const bool relu = op.conv.act == ACTIVATION_RELU;
-    const bool adds = op.dresidual_mode == WRITE_ADD;
     float *means = (float *)on.workspace;
     struct backward_operands<T> b = {
-        (T *)op.dpre.data, adds ? NULL : (T *)op.dresidual.data,
-            adds ? (T *)op.dresidual.data : NULL, (const T *)op.dout.data, (const T *)op.out.data,
+        (T *)op.dpre.data, (T *)op.dresidual.data, (const T *)op.dout.data, (const T *)op.out.data,
             (const T *)op.pre.data, (const float *)op.mean.data, (const float *)op.rstd.data,
             (const float *)op.gamma.data, (const float *)op.beta.data,
             (float *)((char *)on.workspace + means_bytes(channels)), means,
