@@ -17,8 +17,8 @@
 
 enum {
     BLOCKS = 64,
-    GROUP = 8,           /* rows summed in f32 before they are added to the double sums */
-    STEP_ELEMENTS = 8192 /* of the gradient at a time: five tensors of them fit into the cache */
+    GROUP = 8,     /* rows summed in f32 before they are added to the double sums */
+    COLUMNS = 1024 /* of the f32 sums: they fit into the first-level cache */
 };
 
 /* ---- loops, written once for both types and compiled for each ---- */
@@ -54,38 +54,6 @@ struct rows {
     float floor; /* of the activation: 0 or minus infinity */
 };
 
-/* sums += x - mean and its square, where mean is any number near x: without it the squares would
- * cancel if x is far from zero. */
-ALWAYS_INLINE void add_moments(const struct rows *rows, bool bf16) {
-    const struct rows w = *rows;
-    double *restrict sum = w.sums;
-    double *restrict squares = w.sums + w.c;
-    int64_t r = 0;
-    for (; r + GROUP <= w.count; r += GROUP) {
-#pragma omp simd
-        for (int64_t i = 0; i < w.c; i++) {
-            float s = 0.0f;
-            float q = 0.0f;
-#pragma GCC unroll 8
-            for (int64_t g = 0; g < GROUP; g++) {
-                const float v = load(w.x, (r + g) * w.c + i, bf16) - w.mean[i];
-                s += v;
-                q += v * v;
-            }
-            sum[i] += (double)s;
-            squares[i] += (double)q;
-        }
-    }
-    for (; r < w.count; r++) {
-#pragma omp simd
-        for (int64_t i = 0; i < w.c; i++) {
-            const double v = (double)(load(w.x, r * w.c + i, bf16) - w.mean[i]);
-            sum[i] += v;
-            squares[i] += v * v;
-        }
-    }
-}
-
 /* dy of element e in column i: dout where out > floor. by_pre: out was omitted and is recomputed.
  * dout is read either way, so that the loops have no branch. */
 ALWAYS_INLINE float
@@ -96,35 +64,59 @@ gradient_at(const struct rows *w, int64_t e, int64_t i, bool by_pre, bool bf16) 
     return y > w->floor ? d : 0.0f;
 }
 
-/* sums += dy and dy (x - mean). */
-ALWAYS_INLINE void add_gradient_moments(const struct rows *rows, bool by_pre, bool bf16) {
+/* x - mean, where mean is any number near x, as squares would cancel where x is far from zero; or
+ * dy, which OF_DY_STORED also writes to dresidual. */
+enum summand { OF_X, OF_DY, OF_DY_STORED, OF_DY_BY_PRE };
+
+ALWAYS_INLINE float
+summand_at(const struct rows *w, enum summand what, int64_t e, int64_t i, bool bf16) {
+    return what == OF_X ? load(w->x, e, bf16) - w->mean[i]
+                        : gradient_at(w, e, i, what == OF_DY_BY_PRE, bf16);
+}
+
+/* sums += the summands and their products with x - mean: of a group of rows first in f32, of the
+ * rows after the last group in double. Rows are read one after another, so that the processor
+ * prefetches them; a column of 8 rows at a time was slower. */
+ALWAYS_INLINE void add_sums(const struct rows *rows, enum summand what, bool bf16) {
     const struct rows w = *rows;
-    double *restrict sum_dy = w.sums;
-    double *restrict sum_dy_x = w.sums + w.c;
-    int64_t r = 0;
-    for (; r + GROUP <= w.count; r += GROUP) {
+    float first[COLUMNS];
+    float second[COLUMNS];
+    float buffer[COLUMNS];
+    for (int64_t r = 0; r < w.count; r += GROUP) {
+        const bool whole = r + GROUP <= w.count;
+        const int64_t end = whole ? r + GROUP : w.count;
+        for (int64_t from = 0; from < w.c; from += COLUMNS) {
+            const int64_t size = w.c - from < COLUMNS ? w.c - from : COLUMNS;
+            double *restrict sum = w.sums + from;
+            double *restrict products = sum + w.c;
+            memset(first, 0, (size_t)size * sizeof *first);
+            memset(second, 0, (size_t)size * sizeof *second);
+            for (int64_t at = r * w.c + from; at < end * w.c; at += w.c) {
+                float *to = what == OF_DY_STORED ? target(w.dresidual, at, buffer, bf16) : buffer;
 #pragma omp simd
-        for (int64_t i = 0; i < w.c; i++) {
-            float s = 0.0f;
-            float q = 0.0f;
-#pragma GCC unroll 8
-            for (int64_t g = 0; g < GROUP; g++) {
-                const int64_t e = (r + g) * w.c + i;
-                const float dy = gradient_at(&w, e, i, by_pre, bf16);
-                s += dy;
-                q += dy * (load(w.x, e, bf16) - w.mean[i]);
+                for (int64_t i = 0; i < size; i++) {
+                    const float a = summand_at(&w, what, at + i, from + i, bf16);
+                    const float x = load(w.x, at + i, bf16) - w.mean[from + i];
+                    if (whole) {
+                        first[i] += a;
+                        second[i] += a * x;
+                    } else {
+                        sum[i] += (double)a;
+                        products[i] += (double)a * (double)x;
+                    }
+                    if (what == OF_DY_STORED) {
+                        to[i] = a; /* may be the element of dout that was read */
+                    }
+                }
+                if (what == OF_DY_STORED) {
+                    finish(w.dresidual, at, to, size, bf16);
+                }
             }
-            sum_dy[i] += (double)s;
-            sum_dy_x[i] += (double)q;
-        }
-    }
-    for (; r < w.count; r++) {
 #pragma omp simd
-        for (int64_t i = 0; i < w.c; i++) {
-            const int64_t e = r * w.c + i;
-            const float dy = gradient_at(&w, e, i, by_pre, bf16);
-            sum_dy[i] += (double)dy;
-            sum_dy_x[i] += (double)dy * (double)(load(w.x, e, bf16) - w.mean[i]);
+            for (int64_t i = 0; i < size; i++) {
+                sum[i] += (double)first[i];
+                products[i] += (double)second[i];
+            }
         }
     }
 }
@@ -186,23 +178,6 @@ ALWAYS_INLINE void apply_gradient(const struct rows *rows, bool by_pre, bool bf1
     }
 }
 
-/* dresidual = dy. Element by element, so that it may be dout itself. */
-ALWAYS_INLINE void apply_residual(const struct rows *rows, bool bf16) {
-    const struct rows w = *rows;
-    const int64_t count = w.count * w.c;
-    const int64_t step = bf16 ? STRETCH : count;
-    float buffer[STRETCH];
-    for (int64_t at = 0; at < count; at += step) {
-        const int64_t size = count - at < step ? count - at : step;
-        float *to = target(w.dresidual, at, buffer, bf16);
-#pragma omp simd
-        for (int64_t i = 0; i < size; i++) {
-            to[i] = gradient_at(&w, at + i, 0, false, bf16);
-        }
-        finish(w.dresidual, at, to, size, bf16);
-    }
-}
-
 /* A loop for both types: name_by_type[0] for f32, [1] for bf16. */
 typedef void rows_function(const struct rows *rows);
 #define BOTH_TYPES(name, loop, ...)                                                                \
@@ -213,13 +188,13 @@ typedef void rows_function(const struct rows *rows);
         loop(rows, __VA_ARGS__ true);                                                              \
     }                                                                                              \
     static rows_function *const name##_by_type[] = {name##_f32, name##_bf16};
-BOTH_TYPES(moments, add_moments, )
-BOTH_TYPES(gradient_moments, add_gradient_moments, false, )
-BOTH_TYPES(gradient_moments_by_pre, add_gradient_moments, true, )
+BOTH_TYPES(moments, add_sums, OF_X, )
+BOTH_TYPES(gradient_moments, add_sums, OF_DY, )
+BOTH_TYPES(gradient_moments_stored, add_sums, OF_DY_STORED, )
+BOTH_TYPES(gradient_moments_by_pre, add_sums, OF_DY_BY_PRE, )
 BOTH_TYPES(output, apply, )
 BOTH_TYPES(gradient, apply_gradient, false, )
 BOTH_TYPES(gradient_by_pre, apply_gradient, true, )
-BOTH_TYPES(residual, apply_residual, )
 
 /* ---- blocks ---- */
 
@@ -397,43 +372,27 @@ static void set_factors(const struct conv_bn_bwd *op, const double *sums, float 
     }
 }
 
-/* Rows handled together, so that a second loop finds them in the cache: full groups. */
-static int64_t step_rows(int64_t c) {
-    const int64_t rows = STEP_ELEMENTS / c / GROUP * GROUP;
-    return rows > GROUP ? rows : GROUP;
-}
-
-/* One pass over the rows: `run`, which adds to the sums of its block or computes dpre, and then the
- * residual's loop if there is a dresidual. */
-static void each_row(const struct rows *how,
+/* One pass over the rows: `run` adds to the sums of its block, or computes `to`. */
+static void each_row(const struct conv_bn_bwd *op,
+                     const struct rows *how,
                      rows_function *run,
                      double *sums,
-                     const struct tensor *dpre,
-                     const struct tensor *dresidual,
+                     const struct tensor *to,
                      const struct tensor *dout,
-                     const struct tensor *out,
-                     const struct tensor *pre) {
+                     const struct tensor *mask) {
     const int64_t c = how->c;
-    const bool whole = !tensor_present(dpre) && !tensor_present(dresidual);
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < BLOCKS; b++) {
         int64_t from;
-        const int64_t rows = block_rows(tensor_count(pre) / c, b, &from);
-        const int64_t step = whole ? rows : step_rows(c);
-        for (int64_t r = from; r < from + rows; r += step) {
-            struct rows w = *how;
-            w.count = from + rows - r < step ? from + rows - r : step;
-            w.to = row_of(dpre, r, c);
-            w.dresidual = row_of(dresidual, r, c);
-            w.dout = row_of(dout, r, c);
-            w.out = row_of(out, r, c);
-            w.x = row_of(pre, r, c);
-            w.sums = sums + b * 2 * c;
-            run(&w);
-            if (w.dresidual != NULL) {
-                residual_by_type[pre->dtype == DTYPE_BF16](&w);
-            }
-        }
+        struct rows w = *how;
+        w.count = block_rows(tensor_count(&op->pre) / c, b, &from);
+        w.to = row_of(to, from, c);
+        w.dresidual = row_of(&op->dresidual, from, c);
+        w.dout = row_of(dout, from, c);
+        w.out = row_of(mask, from, c);
+        w.x = row_of(&op->pre, from, c);
+        w.sums = sums + b * 2 * c;
+        run(&w);
     }
 }
 
@@ -446,15 +405,17 @@ static enum status backward_batch_norm(const struct conv_bn_bwd *op,
                                        float *b,
                                        float *k,
                                        struct error *err) {
-    const struct tensor none = {.ndim = 0};
     const bool half = op->pre.dtype == DTYPE_BF16;
     const bool stored = tensor_present(&op->dresidual);
     const bool linear = how->floor < 0.0f;
     const bool by_pre = !linear && !tensor_present(&op->out);
     const struct tensor *mask = linear ? &op->pre : &op->out;
     memset(sums, 0, (size_t)(BLOCKS * 2 * how->c) * sizeof *sums);
-    each_row(how, (by_pre ? gradient_moments_by_pre_by_type : gradient_moments_by_type)[half], sums,
-             &none, &op->dresidual, &op->dout, mask, &op->pre);
+    each_row(op, how,
+             (stored   ? gradient_moments_stored_by_type
+              : by_pre ? gradient_moments_by_pre_by_type
+                       : gradient_moments_by_type)[half],
+             sums, &op->dpre, &op->dout, mask);
     add_blocks(sums, how->c);
     set_vector_gradients(op, sums);
     sums[2 * how->c] = (double)(tensor_count(&op->pre) / how->c);
@@ -462,8 +423,8 @@ static enum status backward_batch_norm(const struct conv_bn_bwd *op,
     set_factors(op, sums, b, k);
     struct rows again = *how;
     again.floor = stored ? -INFINITY : how->floor;
-    each_row(&again, (by_pre ? gradient_by_pre_by_type : gradient_by_type)[half], sums, &op->dpre,
-             &none, stored ? &op->dresidual : &op->dout, stored ? &op->pre : mask, &op->pre);
+    each_row(op, &again, (by_pre ? gradient_by_pre_by_type : gradient_by_type)[half], sums,
+             &op->dpre, stored ? &op->dresidual : &op->dout, stored ? &op->pre : mask);
     return STATUS_OK;
 }
 
