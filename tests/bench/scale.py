@@ -105,8 +105,8 @@ def slope(costs, sizes):
 def packed(bin_, work):
     print("## Packing, resuming, attaching\n")
     paragraph("Images of one pixel with a caption, in tars of 10,000: the cost per sample apart from its image. CPU time in microseconds per "
-              "sample, fastest of three (12 M, whose tars are those of 1 M again: one); peak memory. `attach` includes the start of Python "
-              "and NumPy.")
+              "sample, fastest of three (12 M, whose tars are those of 1 M again: one); peak memory with the pages of mapped "
+              "files (of `attach` at 12 M a quarter is its own). `attach` includes the start of Python and NumPy.")
     print()
     row("", *map(name, PACKED), "slope")
     row(*["---"] * (len(PACKED) + 2))
