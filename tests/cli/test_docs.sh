@@ -61,6 +61,10 @@ for word; do # without --epochs N and --zeta-freeze-epochs N of the page
     esac
     last=\$word
 done
+case "\$* " in
+*--preset\ cpu-demo\ *--image-tower\ *) ;;
+*--preset\ cpu-demo\ *) set -- "\$@" --image-tower tiny ;;
+esac
 exec "$installed/bin/ccstream-train" "\$@" --epochs 2 --zeta-freeze-epochs 1
 SCRIPT
 chmod +x few/ccstream-train
@@ -79,6 +83,10 @@ if command -v python3 >/dev/null; then
     read -r port <&"${SERVER[0]}"
     trap '[ -z "${SERVER_PID:-}" ] || kill "$SERVER_PID"' EXIT
     mkdir timm distilbert
+    cat >small.json <<'JSON' # for ViT-S-32
+{"embed_dim": 24, "vision_cfg": {"image_size": 32, "patch_size": 8, "layers": 2, "width": 32, "head_width": 16},
+ "text_cfg": {"context_length": 20, "vocab_size": 49408, "width": 16, "heads": 1, "layers": 2}}
+JSON
     cp "$SRC/tests/golden/tokenizer/vocab.txt" distilbert/
     pretrained=$SRC/tests/support/make_pretrained.py
     python3 "$pretrained" "$SRC/tests/golden/export/timm.txt" timm/model.safetensors --more fc.weight=1000,512 --more fc.bias=1000
@@ -91,7 +99,8 @@ for page in $pages; do
     bash "$SRC/tests/run_docs.sh" "$SRC/$page" --without-data >page.sh
     sed -i 's/--epochs 31/--epochs 3/; s/--epochs 32/--epochs 4/; s/--epochs 33/--epochs 5/' page.sh
     sed -i "s/127\.0\.0\.1:8642/127.0.0.1:${port:-8642}/g" page.sh
-    [ "$page" != docs/fine-tuning.md ] || sed -i 's/resnet50/resnet10t/; s/-tower distil/-tower tiny/; s/-size 224/-size 32/' page.sh
+    [ "$page" != docs/fine-tuning.md ] || sed -i 's/resnet50/resnet10t/; s/-tower distil/-tower tiny/; s/-size 224/-size 32/; s/ViT-S-32/small.json/' page.sh
+    sed -i 's/"--preset", "cpu-demo"/&, "--image-tower", "tiny"/' page.sh # ccstudy starts the installed program
     command -v zstd >/dev/null || sed -i '/^zstd/d' page.sh
     run_page "$page" page.sh
     [ "$page" != docs/python.md ] || cp page.sh python.sh
