@@ -61,8 +61,10 @@ else
     has err.txt io_uring
 fi
 
-# Orders and ids.
-for order in global sequential block:8 block:8:2; do
+# Orders and ids. The loader's own tests have all orders under sanitizers.
+orders="global sequential block:8 block:8:2"
+[ -z "${CCS_SANITIZE:-}" ] || orders=block:8:2
+for order in $orders; do
     loader d --order $order --epochs 2 --dump-ids ids.txt --force
     [ "$(wc -l <ids.txt)" = 12 ] || fail "$order: lines of ids"
     [ "$(ids ids.txt | sort -n | uniq -c | awk '$1 != 2' | wc -l)" = 0 ] || fail "$order: every id twice"

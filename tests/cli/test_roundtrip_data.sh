@@ -32,8 +32,14 @@ both() { # both COUNT OPTION...: in every container
 }
 containers=(tar.zst tar)
 
-$trip expected wds "$data"/pairs/*.tar >expected.txt
-both 3600 --shard-samples 1000 "$data"/pairs/*.tar
+pairs=("$data"/pairs/*.tar)
+count=3600
+if [ "${CCS_SANITIZE:-}" ]; then # test_ccpack_data.sh packs all of them there too
+    pairs=("${pairs[0]}")
+    count=$(tar tf "${pairs[0]}" | grep -c 'txt$')
+fi
+$trip expected wds "${pairs[@]}" >expected.txt
+both "$count" --shard-samples 1000 "${pairs[@]}"
 $trip expected wds "$data"/pairs_vi/*.tar >expected.txt
 both 160 "$data"/pairs_vi/*.tar
 
@@ -41,6 +47,7 @@ both 160 "$data"/pairs_vi/*.tar
 "$BIN/ccdump" cat out >cat.tar
 "$BIN/ccpack" -q --overwrite -o out cat.tar
 compare 160
+[ -z "${CCS_SANITIZE:-}" ] || containers=(tar.zst) # the other one has had two collections
 
 mkdir raw retrieval
 tar xf "$data/raw/images.tar" -C raw
