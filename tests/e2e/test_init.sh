@@ -1,7 +1,6 @@
 #!/bin/bash
 # Towers that start from the weights of a file.
 . "$SRC/tests/support/cli.sh"
-unset CCSTREAM_REPORT
 
 "$TESTBIN/make_scenes" train 32 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar
@@ -27,7 +26,7 @@ fi
 
 # --init takes the whole model and its options: without a learning rate, the text side, which has no running
 # statistics, stays as it is to the last bit. So does the temperature.
-$last "$BIN/ccstream-train" --data data --batch-size 16 --epochs 1 --threads 1 --lr 0 --min-lr 0 --seed 2 --steps 1 \
+env -u CCSTREAM_REPORT $last "$BIN/ccstream-train" --data data --batch-size 16 --epochs 1 --threads 1 --lr 0 --min-lr 0 --seed 2 --steps 1 \
     --init first --out all 2>all.log
 grep -q 'taken both towers, both projections, the temperature; not taken: the state of samples and of the loss (--init-state), ' all.log ||
     fail "what is taken is not named: $(cat all.log)"

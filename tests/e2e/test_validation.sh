@@ -2,7 +2,6 @@
 # Accuracy while training: --knn and --probe have the figures of ccstream-eval, with every task, with several ranks and after
 # a kill; --keep-best keeps the checkpoint of the best, --patience ends the run.
 . "$SRC/tests/support/cli.sh"
-unset CCSTREAM_REPORT
 
 labelled() { # labelled COUNT SEED NAME: NAME with labels; NAME-pairs with captions
     "$TESTBIN/make_scenes" train "$1" "$2" 16 "$3.tar"
@@ -29,7 +28,7 @@ figures() { # figures RUN: the numbers of its evaluations by features
 }
 
 # ---- the figures are those of ccstream-eval on the same checkpoint
-expect 0 $last "$BIN/ccstream-train" -q $views --epochs 4 --knn train:test --probe --keep-best probe --keep-checkpoints 1 --json --out whole
+expect 0 env -u CCSTREAM_REPORT $last "$BIN/ccstream-train" -q $views --epochs 4 --knn train:test --probe --keep-best probe --keep-checkpoints 1 --json --out whole
 [ "$(figures whole | wc -l)" = 4 ] || fail "not one evaluation per epoch: $(cat whole/metrics.jsonl)"
 newest=$(figures whole | tail -1)
 has out.txt "${newest#*,}"
