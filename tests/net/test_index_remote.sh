@@ -65,7 +65,7 @@ start net/fault_server.py tars --seed 5 --faults latency:20=0.5,reset_body=0.1,h
 web=http://127.0.0.1:$port
 "$BIN/ccpack" index -q -j 1 -o killed "$web/{0..3}.tar" 2>killed.txt &
 pid=$!
-for i in $(seq 1000); do [ -e killed/1.cci.tmp ] && break; sleep 0.005; done
+for i in $(seq 1000); do [ -e killed/1.cci.tmp ] || [ -e killed/1.cci ] && break; sleep 0.005; done
 kill -KILL $pid
 wait $pid 2>/dev/null || true
 expect 66 "$BIN/ccdump" info killed
