@@ -3,8 +3,9 @@
 #   clip_benchmark.sh [MODEL SETS]    an open_clip folder and sets of yours; without, small ones that it makes
 # BIN: the programs. CCSTREAM_PEERS: a Python environment with clip_benchmark, open_clip_torch, webdataset, numpy<2.4. About two minutes.
 python=${CCSTREAM_PEERS:-}/bin/python
-"$python" -c 'import open_clip, webdataset, clip_benchmark.cli' 2>/dev/null || {
-    echo "skipped: CCSTREAM_PEERS names no environment with clip_benchmark, open_clip_torch and webdataset"
+"$python" -c 'import numpy, open_clip, webdataset, clip_benchmark.cli; assert [*map(int, numpy.__version__.split(".")[:2])] < [2, 4]' \
+    2>/dev/null || {
+    echo "skipped: CCSTREAM_PEERS names no environment with clip_benchmark, open_clip_torch, webdataset and a NumPy before 2.4"
     exit 77
 }
 set -eu

@@ -31,11 +31,8 @@ FRAME_BYTES = 32 << 20  # size of a frame, unless a single row is larger
 FRAME_ROWS = 65536
 
 
-def columns_of(schema: Any) -> list[tuple[str, bytes, Any, str, Any]]:
+def columns_of(schema: Any, pa: Any, pc: Any) -> list[tuple[str, bytes, Any, str, Any]]:
     """Each column as (name, kind, function of a table column, ...); a struct of an image becomes two."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     t = pa.types
 
     def texts(k: Any) -> bool:
@@ -154,7 +151,7 @@ def write_rows(path: str, out: IO[bytes], line: Callable[[], str]) -> None:
     import pyarrow.parquet as pq
 
     f = pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)  # else pyarrow keeps the file in memory
-    columns = columns_of(f.schema_arrow)
+    columns = columns_of(f.schema_arrow, pa, pc)
     out.write(b"CCSROWS1" + struct.pack("<QI", f.metadata.num_rows, len(columns)))
     for name, kind, _, _, _ in columns:
         text = name.encode()
@@ -176,6 +173,7 @@ def write_rows(path: str, out: IO[bytes], line: Callable[[], str]) -> None:
 def main(argv: list[str]) -> int:
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.parquet  # noqa: F401
     except ImportError as e:
         sys.stderr.write(f"{e}\n")
@@ -184,7 +182,7 @@ def main(argv: list[str]) -> int:
         if len(argv) != 2:
             raise ValueError("expected one file")
         if sys.stdout.isatty():
-            for name, kind, type_, _, _ in columns_of(pyarrow.parquet.read_schema(argv[1])):
+            for name, kind, type_, _, _ in columns_of(pyarrow.parquet.read_schema(argv[1]), pyarrow, pyarrow.compute):
                 print(kind.decode(), name, type_)
             return 0
         write_rows(argv[1], sys.stdout.buffer, sys.stdin.readline)
