@@ -14,7 +14,7 @@
 #                all are read once: with COPIES=8 of pairs/*.tar, SECONDS_EACH=3
 #   PEERS="python torch webdataset open_clip torchdata litdata dali dali_dynamic ffcv spdl grain datasets webshart energon"
 set -eu
-[ $# -ge 3 ] || { sed -n '2,16p' "$0"; exit 64; }
+[ $# -ge 3 ] || { sed -n '2,15p' "$0"; exit 64; }
 here=$(cd "$(dirname "$0")" && pwd)
 bin=$1
 work=$2
