@@ -12,6 +12,12 @@
 
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi")))
 
+#if __has_attribute(uninitialized)
+#define UNINITIALIZED __attribute__((uninitialized)) /* not even with -ftrivial-auto-var-init */
+#else
+#define UNINITIALIZED
+#endif
+
 enum { VECTOR_BYTES = 64 };
 
 /* A table of 256 bytes. */
@@ -157,11 +163,11 @@ AVX512 static void avx512_saturation(uint8_t *out, const uint8_t *in, size_t cou
 /* ----------------------------------------------------------------------------------------- hue */
 
 AVX512 static void avx512_hue(uint8_t *out, const uint8_t *in, size_t count, uint8_t shift) {
-    struct hue_block block;
+    /* Not initialised, and the target of p hidden: gcc would rely on a stack aligned to 64 bytes,
+     * which that of the address sanitizer is not. */
+    UNINITIALIZED struct hue_block block;
     struct hue_block *p = &block;
     size_t i = 0;
-    /* Hides the target of p: gcc would rely on a stack aligned to 64 bytes, which that of the
-     * address sanitizer is not. */
     __asm__("" : "+r"(p));
     for (; i + HUE_BLOCK_PX <= count; i += HUE_BLOCK_PX) {
         for (size_t k = 0; k < HUE_BLOCK_PX; k += BLOCK_PX) {

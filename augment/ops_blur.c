@@ -73,7 +73,7 @@ enum status op_blur_with(const struct resize_kernels *loops,
                          const struct image_view *in,
                          double sigma,
                          int32_t radius,
-                         struct resize_scratch *scratch,
+                         struct resize_workspace *workspace,
                          struct error *err) {
     assert(sigma > 0 && radius >= 0 && radius <= OPS_MAX_SIDE_PX);
     assert(out->width_px == in->width_px && out->height_px == in->height_px);
@@ -81,9 +81,10 @@ enum status op_blur_with(const struct resize_kernels *loops,
     size_t weights_bytes = ((size_t)radius * 2 + 1 + RESIZE_TAP_GROUP) * sizeof(int16_t);
     size_t wide_bytes = row_bytes + (size_t)radius * 6;
     size_t middle_rows = (size_t)in->height_px + 2 * (size_t)radius;
-    TRY(resize_scratch_reserve(scratch, weights_bytes + wide_bytes + middle_rows * row_bytes, err));
-    struct kernel k = {.weights = (int16_t *)(void *)scratch->data};
-    uint8_t *wide = scratch->data + weights_bytes;
+    TRY(resize_workspace_reserve(workspace, weights_bytes + wide_bytes + middle_rows * row_bytes,
+                                 err));
+    struct kernel k = {.weights = (int16_t *)(void *)workspace->data};
+    uint8_t *wide = workspace->data + weights_bytes;
     uint8_t *middle = wide + wide_bytes;
     fill_kernel(&k, sigma, radius);
     struct resize_axis axis = {.used = 2 * k.radius + 1, .bits = MAX_WEIGHT_BITS};
@@ -110,7 +111,7 @@ enum status op_blur(const struct image_view *out,
                     const struct image_view *in,
                     double sigma,
                     int32_t radius,
-                    struct resize_scratch *scratch,
+                    struct resize_workspace *workspace,
                     struct error *err) {
-    return op_blur_with(resize_kernels_fastest(), out, in, sigma, radius, scratch, err);
+    return op_blur_with(resize_kernels_fastest(), out, in, sigma, radius, workspace, err);
 }

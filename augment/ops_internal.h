@@ -115,13 +115,13 @@ enum status op_blur_with(const struct resize_kernels *kernels,
                          const struct image_view *in,
                          double sigma,
                          int32_t radius,
-                         struct resize_scratch *scratch,
+                         struct resize_workspace *workspace,
                          struct error *err);
 enum status op_blur(const struct image_view *out,
                     const struct image_view *in,
                     double sigma,
                     int32_t radius,
-                    struct resize_scratch *scratch,
+                    struct resize_workspace *workspace,
                     struct error *err);
 
 /* --- not in place --- */

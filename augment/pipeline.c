@@ -163,14 +163,14 @@ void augment_decode(struct augment_part *part, const struct augment_params *para
 
 /* --------------------------------------------------------------------------------- the pixels */
 
-void augment_scratch_init(struct augment_scratch *s) {
-    resize_scratch_init(&s->resize);
-    resize_scratch_init(&s->spare);
+void augment_workspace_init(struct augment_workspace *s) {
+    resize_workspace_init(&s->resize);
+    resize_workspace_init(&s->spare);
 }
 
-void augment_scratch_fini(struct augment_scratch *s) {
-    resize_scratch_fini(&s->resize);
-    resize_scratch_fini(&s->spare);
+void augment_workspace_fini(struct augment_workspace *s) {
+    resize_workspace_fini(&s->resize);
+    resize_workspace_fini(&s->spare);
 }
 
 /* The position of a box of the image in the decoded pixels. */
@@ -211,12 +211,12 @@ static enum status show(const struct image_view *to,
                         const struct augment_part *part,
                         const struct augment_params *params,
                         const struct augment_options *opt,
-                        struct augment_scratch *scratch,
+                        struct augment_workspace *workspace,
                         struct error *err) {
     struct image_box counts = box_of(&params->region);
     struct image_box within = box_in_pixels(&counts, box, &part->region);
     struct image_box shown = box_in_pixels(&params->shown, box, &part->region);
-    return resize_image(to, pixels, &shown, &within, opt->filter, params->flip, &scratch->resize,
+    return resize_image(to, pixels, &shown, &within, opt->filter, params->flip, &workspace->resize,
                         err);
 }
 
@@ -253,7 +253,7 @@ enum status augment_apply(uint8_t *out,
                           const struct augment_part *part,
                           const struct augment_params *params,
                           const struct augment_options *opt,
-                          struct augment_scratch *scratch,
+                          struct augment_workspace *workspace,
                           struct error *err) {
     REQUIRE(out != NULL && opt->size_px >= 1 && opt->size_px <= AUGMENT_MAX_SIZE_PX);
     REQUIRE(part->region.width > 0 && part->region.height > 0);
@@ -264,17 +264,18 @@ enum status augment_apply(uint8_t *out,
     }
     int apart = steps_apart(params, opt);
     if (apart > 0) {
-        TRY(resize_scratch_reserve(&scratch->spare, slot.stride_bytes * (size_t)opt->size_px, err));
+        TRY(resize_workspace_reserve(&workspace->spare, slot.stride_bytes * (size_t)opt->size_px,
+                                     err));
     }
     /* Chosen so that the last step that does not work in place writes to the slot. */
-    struct image_view spare = square(scratch->spare.data, opt->size_px);
+    struct image_view spare = square(workspace->spare.data, opt->size_px);
     const struct image_view *first = apart % 2 == 1 ? &spare : &slot;
-    TRY(show(first, pixels, box, part, params, opt, scratch, err));
+    TRY(show(first, pixels, box, part, params, opt, workspace, err));
     if (opt->kind == AUGMENT_PAPER) {
         apply_steps(params->steps, *first, first == &slot ? spare : slot);
     } else if (opt->kind == AUGMENT_SIMCLR) {
-        TRY(simclr_apply(&params->simclr, &opt->simclr, op_loops_fastest(), &slot, &scratch->resize,
-                         err));
+        TRY(simclr_apply(&params->simclr, &opt->simclr, op_loops_fastest(), &slot,
+                         &workspace->resize, err));
     }
     return STATUS_OK;
 }

@@ -8,12 +8,12 @@
  *     how.region = part.region;
  *     how.min_width_px = part.min_width_px;  how.min_height_px = part.min_height_px;
  *     image_decode(decoder, &pixels, &box, data, size_bytes, &how, err);
- *     augment_apply(slot, &pixels, &box, &part, &params, &opt, &scratch, err);
+ *     augment_apply(slot, &pixels, &box, &part, &params, &opt, &workspace, err);
  *
  * For two views of one sample augment_draw is called for views 0 and 1, augment_decode with both
  * results, the image is decoded once, and augment_apply is called once per view.
  *
- * Threading : pure functions of their arguments; a workspace (augment_scratch) has one owner.
+ * Threading : pure functions of their arguments; a workspace (augment_workspace) has one owner.
  * Ownership : the caller's storage. Nothing is allocated after the workspace has grown.
  */
 #ifndef AUGMENT_PIPELINE_H
@@ -99,24 +99,24 @@ struct augment_part {
  * that suffices for each. Requires count in [1, AUGMENT_MAX_VIEWS]. */
 void augment_decode(struct augment_part *part, const struct augment_params *params, int count);
 
-struct augment_scratch {
-    struct resize_scratch resize; /* also used by the blur */
-    struct resize_scratch spare;  /* a second image, for steps that do not work in place */
+struct augment_workspace {
+    struct resize_workspace resize; /* also used by the blur */
+    struct resize_workspace spare;  /* a second image, for steps that do not work in place */
 };
 
-void augment_scratch_init(struct augment_scratch *s);
-void augment_scratch_fini(struct augment_scratch *s);
+void augment_workspace_init(struct augment_workspace *s);
+void augment_workspace_fini(struct augment_workspace *s);
 
 /* Writes size_px * size_px * 3 bytes at `out`, rows without padding. `box` is the position of
  * part->region in `pixels`; `params` is one of those from which the part was made. `out` overlaps
- * neither pixels nor scratch. Returns OK or NOMEM. */
+ * neither pixels nor workspace. Returns OK or NOMEM. */
 enum status augment_apply(uint8_t *out,
                           const struct image_view *pixels,
                           const struct image_box *box,
                           const struct augment_part *part,
                           const struct augment_params *params,
                           const struct augment_options *opt,
-                          struct augment_scratch *scratch,
+                          struct augment_workspace *workspace,
                           struct error *err);
 
 #endif

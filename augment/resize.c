@@ -261,13 +261,13 @@ const struct resize_kernels *resize_kernels_plain(void) {
 
 /* -------------------------------------------------------------------------------- one resize */
 
-void resize_scratch_init(struct resize_scratch *s) {
-    *s = (struct resize_scratch){0};
+void resize_workspace_init(struct resize_workspace *s) {
+    *s = (struct resize_workspace){0};
 }
 
-void resize_scratch_fini(struct resize_scratch *s) {
+void resize_workspace_fini(struct resize_workspace *s) {
     free(s->data);
-    *s = (struct resize_scratch){0};
+    *s = (struct resize_workspace){0};
 }
 
 static size_t padded(size_t size_bytes) {
@@ -300,7 +300,8 @@ static struct layout plan_layout(const struct axis_plan *x,
     return l;
 }
 
-enum status resize_scratch_reserve(struct resize_scratch *s, size_t size_bytes, struct error *err) {
+enum status
+resize_workspace_reserve(struct resize_workspace *s, size_t size_bytes, struct error *err) {
     if (size_bytes <= s->capacity_bytes) {
         return STATUS_OK;
     }
@@ -350,7 +351,7 @@ enum status resize_image_with(const struct resize_kernels *k,
                               const struct image_box *within,
                               enum resize_filter filter,
                               bool mirror,
-                              struct resize_scratch *scratch,
+                              struct resize_workspace *workspace,
                               struct error *err) {
     struct axis_plan px =
         plan_axis((struct span){box->x, box->width}, (struct span){within->x, within->width},
@@ -363,8 +364,8 @@ enum status resize_image_with(const struct resize_kernels *k,
     int32_t rows = py.last - py.first;
     struct layout l =
         plan_layout(&px, &py, k, (size_t)in->width_px * 3, middle_stride * (size_t)rows);
-    TRY(resize_scratch_reserve(scratch, l.total, err));
-    uint8_t *base = scratch->data;
+    TRY(resize_workspace_reserve(workspace, l.total, err));
+    uint8_t *base = workspace->data;
     double *real = (double *)(void *)(base + l.real);
     struct resize_axis ax = {.starts = (int32_t *)(void *)(base + l.x_starts),
                              .weights = (int16_t *)(void *)(base + l.x_weights),
@@ -410,10 +411,10 @@ enum status resize_image(const struct image_view *out,
                          const struct image_box *within,
                          enum resize_filter filter,
                          bool mirror,
-                         struct resize_scratch *scratch,
+                         struct resize_workspace *workspace,
                          struct error *err) {
     const double slack = 1e-6; /* a box computed with quotients may exceed by a rounding error */
-    REQUIRE(out != NULL && in != NULL && box != NULL && scratch != NULL);
+    REQUIRE(out != NULL && in != NULL && box != NULL && workspace != NULL);
     within = within != NULL ? within : box;
     REQUIRE(filter >= RESIZE_BILINEAR && filter <= RESIZE_LANCZOS);
     REQUIRE(out->width_px >= 1 && out->width_px <= IMAGE_MAX_SIDE_PX);
@@ -425,7 +426,7 @@ enum status resize_image(const struct image_view *out,
     REQUIRE(within->x + within->width <= in->width_px + slack);
     REQUIRE(within->y + within->height <= in->height_px + slack);
     return resize_image_with(resize_kernels_fastest(), out, in, box, within, filter, mirror,
-                             scratch, err);
+                             workspace, err);
 }
 
 bool resize_short_size(int32_t *out_width_px,

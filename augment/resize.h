@@ -6,7 +6,7 @@
  * 8-bit image in between; the support of the filter grows with the reduction. Results
  * differ from Pillow's by at most one level. Results are byte-identical for all instruction sets.
  *
- * Threading : a workspace (resize_scratch) has one owner; everything else is stateless.
+ * Threading : a workspace (resize_workspace) has one owner; everything else is stateless.
  * Ownership : the caller's storage; a workspace grows to the largest job and keeps that size.
  */
 #ifndef AUGMENT_RESIZE_H
@@ -25,14 +25,14 @@ enum resize_filter {
     RESIZE_LANCZOS = 3,  /* sinc(x) * sinc(x / 3), support 3 */
 };
 
-/* A workspace. Zero-initialise (or resize_scratch_init), release with resize_scratch_fini. */
-struct resize_scratch {
+/* A workspace. Zero-initialise (or resize_workspace_init), release with resize_workspace_fini. */
+struct resize_workspace {
     uint8_t *data;
     size_t capacity_bytes;
 };
 
-void resize_scratch_init(struct resize_scratch *s);
-void resize_scratch_fini(struct resize_scratch *s);
+void resize_workspace_init(struct resize_workspace *s);
+void resize_workspace_fini(struct resize_workspace *s);
 
 /* Fills every pixel of `out` from `box` of `in`. Only pixels that `within` touches are used; with
  * NULL, only those that the box touches, as after a crop. `mirror` flips horizontally. Requires a
@@ -44,7 +44,7 @@ enum status resize_image(const struct image_view *out,
                          const struct image_box *within,
                          enum resize_filter filter,
                          bool mirror,
-                         struct resize_scratch *scratch,
+                         struct resize_workspace *workspace,
                          struct error *err);
 
 /* The size of an image whose shorter side is reduced to `short_px` and whose other side is reduced

@@ -63,7 +63,8 @@ const struct resize_kernels *resize_kernels_avx512(void); /* NULL if it lacks VB
 const struct resize_kernels *resize_kernels_fastest(void);
 
 /* Makes s->data at least this large; its contents are lost. Returns OK or NOMEM. */
-enum status resize_scratch_reserve(struct resize_scratch *s, size_t size_bytes, struct error *err);
+enum status
+resize_workspace_reserve(struct resize_workspace *s, size_t size_bytes, struct error *err);
 
 /* resize_image with a chosen set of loops. */
 enum status resize_image_with(const struct resize_kernels *kernels,
@@ -73,7 +74,7 @@ enum status resize_image_with(const struct resize_kernels *kernels,
                               const struct image_box *within,
                               enum resize_filter filter,
                               bool mirror,
-                              struct resize_scratch *scratch,
+                              struct resize_workspace *workspace,
                               struct error *err);
 
 #endif

@@ -65,7 +65,7 @@ enum status simclr_apply(const struct simclr_draws *d,
                          const struct simclr_options *opt,
                          const struct op_loops *loops,
                          const struct image_view *v,
-                         struct resize_scratch *scratch,
+                         struct resize_workspace *workspace,
                          struct error *err) {
     const struct op_pass p = {loops, v, v};
     if (d->jitter) {
@@ -76,7 +76,7 @@ enum status simclr_apply(const struct simclr_draws *d,
     }
     if (d->blur) {
         const int32_t taps = (int32_t)(opt->blur_share * v->width_px);
-        return op_blur(v, v, d->sigma_px, taps / 2, scratch, err);
+        return op_blur(v, v, d->sigma_px, taps / 2, workspace, err);
     }
     return STATUS_OK;
 }

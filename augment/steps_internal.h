@@ -22,7 +22,7 @@ enum status simclr_apply(const struct simclr_draws *d,
                          const struct simclr_options *opt,
                          const struct op_loops *loops,
                          const struct image_view *v,
-                         struct resize_scratch *scratch,
+                         struct resize_workspace *workspace,
                          struct error *err);
 
 #endif

@@ -31,8 +31,8 @@ struct contrast_lines {
         *weighted; /* largest e; sum of p; sum of p S. `gradient` reads largest */
     double *weight, *popularity;
     double *taken; /* of a negative: sum over the other side's anchors of popularity_a p_ac */
-    double *own,
-        *own_gradient; /* similarity of the positive pair, and its gradient; used for rows only */
+    double *positive, *positive_gradient; /* similarity of the positive pair, and its gradient; used
+                                             for rows only */
 };
 
 struct contrast_tile {
@@ -42,8 +42,8 @@ struct contrast_tile {
 };
 
 struct device_contrasts {
-    /* Adds the tile to largest (initially -inf), sum and weighted (initially 0), and fills own.
-     * Both return OK, NOMEM or DEVICE. */
+    /* Adds the tile to largest (initially -inf), sum and weighted (initially 0), and fills
+     * positive. Both return OK, NOMEM or DEVICE. */
     enum status (*sums)(struct device *, const struct contrast_tile *, struct error *);
     /* Replaces S by G, and adds to `taken` of rows and columns. */
     enum status (*gradient)(struct device *, const struct contrast_tile *, struct error *);

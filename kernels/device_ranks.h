@@ -5,7 +5,7 @@
  *
  * A call returns once its work is queued. That work is in order with the ops of the device, except
  * begin_sum, which overlaps with them until `finish`. Collectives are never captured: between
- * record_begin and record_end (device_stream.h) they divide the recording, and a replay calls them
+ * capture_begin and capture_end (device_stream.h) they divide the step, and a replay calls them
  * again between its parts. So each rank may capture, replay or run op by op independently, as long
  * as the order of collectives is the same. Collectives return OK, NOMEM (in a capture) or DEVICE.
  *

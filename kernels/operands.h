@@ -23,9 +23,9 @@ union op_args {
 
 enum op_role {
     ROLE_IN,
-    ROLE_OUT,    /* overwritten, or added to with WRITE_ADD */
-    ROLE_BOTH,   /* read and written */
-    ROLE_SCRATCH /* written; the contents have no meaning */
+    ROLE_OUT,      /* overwritten, or added to with WRITE_ADD */
+    ROLE_BOTH,     /* read and written */
+    ROLE_WORKSPACE /* written; the contents have no meaning */
 };
 
 enum operand_type {

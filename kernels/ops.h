@@ -225,7 +225,7 @@ struct conv_bn {
     W(dweight, OUT, PARAM, "OKLI", MODE(param_mode))                                               \
     W(dgamma, OUT, PARAM, "O", MODE(param_mode))                                                   \
     W(dbeta, OUT, PARAM, "O", MODE(param_mode))                                                    \
-    T(dpre, SCRATCH, REAL, "NPQO")                                                                 \
+    T(dpre, WORKSPACE, REAL, "NPQO")                                                               \
     T(dout, IN, REAL, "NPQO")                                                                      \
     W(out, IN, REAL, "NPQO", OPTIONAL)                                                             \
     T(pre, IN, REAL, "NPQO")                                                                       \
@@ -277,7 +277,7 @@ struct conv_gn {
     W(dweight, OUT, PARAM, "OKLI", MODE(param_mode))                                               \
     W(dgamma, OUT, PARAM, "O", OPTIONAL, MODE(param_mode))                                         \
     W(dbeta, OUT, PARAM, "O", OPTIONAL, MODE(param_mode))                                          \
-    T(dpre, SCRATCH, REAL, "NPQO")                                                                 \
+    T(dpre, WORKSPACE, REAL, "NPQO")                                                               \
     T(dout, IN, REAL, "NPQO")                                                                      \
     T(out, IN, REAL, "NPQO")                                                                       \
     W(pre, IN, REAL, "NPQO", OPTIONAL)                                                             \
@@ -375,7 +375,7 @@ struct gelu {
     W(din, OUT, REAL, "MI", OPTIONAL, MODE(din_mode))                                              \
     W(dweight, OUT, PARAM, "OI", MODE(param_mode))                                                 \
     W(dbias, OUT, PARAM, "O", OPTIONAL, MODE(param_mode))                                          \
-    W(dpre, SCRATCH, REAL, "MO", OPTIONAL) /* required with a GELU */                              \
+    W(dpre, WORKSPACE, REAL, "MO", OPTIONAL) /* required with a GELU */                            \
     T(dout, IN, REAL, "MO")                                                                        \
     T(in, IN, REAL, "MI")                                                                          \
     T(weight, IN, REAL, "OI")                                                                      \

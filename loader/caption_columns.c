@@ -126,7 +126,7 @@ static struct shard_text draw_of_row(const uint8_t *row, size_t row_bytes, struc
 
 enum status caption_columns_draw(const struct caption_columns *c,
                                  struct shard_text *out,
-                                 struct column_scratch *scratch,
+                                 struct column_workspace *workspace,
                                  uint32_t source,
                                  uint64_t id,
                                  uint32_t positive,
@@ -161,7 +161,7 @@ enum status caption_columns_draw(const struct caption_columns *c,
     for (uint32_t i = 0; i < slot; i++) {
         *caption += c->columns[i][source] != NULL;
     }
-    TRY(column_get(c->columns[slot][source], scratch, id, &row, &row_bytes, err));
+    TRY(column_get(c->columns[slot][source], workspace, id, &row, &row_bytes, err));
     *out = draw_of_row(row, row_bytes, r);
     return STATUS_OK;
 }

@@ -1,7 +1,7 @@
 /*
  * caption_columns: see struct loader_options.
  *
- * Threading : immutable once open; each thread draws with its own scratch.
+ * Threading : immutable once open; each thread draws with its own workspace.
  */
 #ifndef LOADER_CAPTION_COLUMNS_INTERNAL_H
 #define LOADER_CAPTION_COLUMNS_INTERNAL_H
@@ -22,12 +22,12 @@ enum status caption_columns_open(struct caption_columns **out,
 void caption_columns_close(struct caption_columns *c);          /* accepts NULL */
 uint64_t caption_columns_hash(const struct caption_columns *c); /* NULL: 0 */
 
-/* The text, borrowed from the scratch, and *caption, as in struct loader_batch; data NULL: one of
+/* The text, borrowed from the workspace, and *caption, as in struct loader_batch; data NULL: one of
  * the sample's own captions, or it has none, and *caption stays.
  * `id` is that in the dataset; positive: which of its rows in the batch. Returns OK or CORRUPT. */
 enum status caption_columns_draw(const struct caption_columns *c,
                                  struct shard_text *out,
-                                 struct column_scratch *scratch,
+                                 struct column_workspace *workspace,
                                  uint32_t source,
                                  uint64_t id,
                                  uint32_t positive,

@@ -391,8 +391,8 @@ enum status loader_seek(struct loader *l, const struct loader_state *state, stru
 
 void loader_info(const struct loader *l, struct loader_info *out);
 
-/* Borrowed until close; NULL for an invalid source, or if there is no tokenizer. Both may be read
- * while the loader runs. */
+/* Borrowed until close; NULL for an invalid source, or if there is not a tokenizer. Both may be
+ * read while the loader runs. */
 const struct dataset *loader_dataset(const struct loader *l, uint32_t source);
 const struct tokenizer *loader_tokenizer(const struct loader *l);
 

@@ -29,7 +29,7 @@ struct read_request {
     uint64_t offset;
     const struct iovec *parts;    /* (part_count) */
     uint32_t part_count;          /* [1, READ_MAX_PARTS] */
-    struct remote_object *remote; /* instead of fd: a file at a server, for read_engine_remote */
+    struct remote_object *remote; /* instead of fd: a remote file, for read_engine_remote */
 };
 
 struct read_completion {

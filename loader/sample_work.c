@@ -27,9 +27,9 @@ struct sample_work {
     struct caption_reader *captions[LOADER_MAX_SOURCES];
     struct text_cache caches[LOADER_MAX_SOURCES];
     bool logged_cache; /* that a row of one is damaged */
-    struct text_scratch *text;
-    struct column_scratch *columns;
-    struct augment_scratch scratch;
+    struct text_workspace *text;
+    struct column_workspace *columns;
+    struct augment_workspace workspace;
     uint8_t *rgb;               /* (S, S, 3) for hooks.pixels; NULL without */
     struct shard_text text_now; /* of the last sample_work_text, borrowed; NULL: none */
 };
@@ -56,7 +56,7 @@ enum status sample_work_create(struct sample_work **out,
     if (opt->interpolation != 0) {
         w->augment.filter = opt->interpolation;
     }
-    augment_scratch_init(&w->scratch);
+    augment_workspace_init(&w->workspace);
     if (opt->hooks.pixels != NULL) {
         w->rgb = malloc((size_t)3 * opt->image_size_px * opt->image_size_px);
         s = w->rgb != NULL ? STATUS_OK : error_set(err, STATUS_NOMEM, "out of memory for pixels");
@@ -71,8 +71,8 @@ enum status sample_work_create(struct sample_work **out,
             (void)text_cache_init(&w->caches[i], d, tokenizer, opt->clean_captions, &why);
         }
     }
-    TRY_OR_FAIL(s, text_scratch_create(&w->text, err));
-    TRY_OR_FAIL(s, column_scratch_create(&w->columns, err));
+    TRY_OR_FAIL(s, text_workspace_create(&w->text, err));
+    TRY_OR_FAIL(s, column_workspace_create(&w->columns, err));
 fail:
     RETURN_CREATED(s, out, w, sample_work_destroy);
 }
@@ -85,9 +85,9 @@ void sample_work_destroy(struct sample_work *w) {
     for (uint32_t i = 0; i < LOADER_MAX_SOURCES; i++) {
         caption_reader_destroy(w->captions[i]);
     }
-    text_scratch_destroy(w->text);
-    column_scratch_destroy(w->columns);
-    augment_scratch_fini(&w->scratch);
+    text_workspace_destroy(w->text);
+    column_workspace_destroy(w->columns);
+    augment_workspace_fini(&w->workspace);
     free(w->rgb);
     free(w);
 }
@@ -141,7 +141,7 @@ static enum status make_views(struct sample_work *w,
     TRY(image_decode(w->decoder, &pixels, &box, image, sample->image_bytes, &how, err));
     for (uint32_t v = 0; v < w->opt.views; v++) {
         TRY(augment_apply(w->rgb != NULL ? w->rgb : out_views[v], &pixels, &box, &part, &params[v],
-                          &w->augment, &w->scratch, err));
+                          &w->augment, &w->workspace, err));
         if (w->rgb != NULL) {
             w->opt.hooks.pixels(w->opt.hooks.cookie, out_views[v], w->rgb);
         }

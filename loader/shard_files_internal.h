@@ -35,7 +35,7 @@ void shard_files_destroy(struct shard_files *f); /* accepts NULL; nothing may be
 enum status shard_files_acquire(struct shard_files *f, int *fd, uint32_t shard, struct error *err);
 void shard_files_release(struct shard_files *f, uint32_t shard);
 
-/* The shard as a file at a server, which has no descriptor: acquire sets -1; else NULL. */
+/* The shard as a remote file, which has no descriptor: acquire sets -1; else NULL. */
 struct remote_object *shard_files_remote(const struct shard_files *f, uint32_t shard);
 
 /* Checks that the file was not replaced or written to since loading began. Returns OK or CORRUPT.

@@ -12,21 +12,21 @@
 #include "formats/tokenizer/tokenizer.h"
 #include "loader/text_internal.h"
 
-struct text_scratch {
+struct text_workspace {
     char clean[CAPTION_CLEAN_BOUND_BYTES(SHARD_MAX_TEXT_BYTES)];
 };
 
-enum status text_scratch_create(struct text_scratch **out, struct error *err) {
+enum status text_workspace_create(struct text_workspace **out, struct error *err) {
     *out = malloc(sizeof(**out));
     TRY_MEMORY(*out != NULL, err, "out of memory for captions");
     return STATUS_OK;
 }
 
-void text_scratch_destroy(struct text_scratch *s) {
+void text_workspace_destroy(struct text_workspace *s) {
     free(s);
 }
 
-enum status text_to_row(struct text_scratch *s,
+enum status text_to_row(struct text_workspace *s,
                         int32_t *out_row,
                         int32_t *out_length,
                         const struct tokenizer *tokenizer,

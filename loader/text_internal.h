@@ -2,7 +2,7 @@
  * text: converts one caption to one row of token ids: cleaned, encoded, padded. Shared by the
  * loader's decoders and struct texts.
  *
- * Threading : a scratch has one owner; distinct ones are independent.
+ * Threading : a workspace has one owner; distinct ones are independent.
  * Ownership : rows are the caller's memory.
  * Untrusted : the text may be any bytes.
  */
@@ -15,17 +15,17 @@
 
 #include "formats/base/status.h"
 
-struct dataset;      /* formats/dataset/dataset.h */
-struct tokenizer;    /* formats/tokenizer/tokenizer.h */
-struct token_cache;  /* formats/tokenizer/token_cache.h */
-struct text_scratch; /* opaque: memory for the cleaned form of the longest caption */
+struct dataset;        /* formats/dataset/dataset.h */
+struct tokenizer;      /* formats/tokenizer/tokenizer.h */
+struct token_cache;    /* formats/tokenizer/token_cache.h */
+struct text_workspace; /* opaque: memory for the cleaned form of the longest caption */
 
-enum status text_scratch_create(struct text_scratch **out, struct error *err); /* OK or NOMEM */
-void text_scratch_destroy(struct text_scratch *s);                             /* accepts NULL */
+enum status text_workspace_create(struct text_workspace **out, struct error *err); /* OK or NOMEM */
+void text_workspace_destroy(struct text_workspace *s); /* accepts NULL */
 
 /* Requires size_bytes <= SHARD_MAX_TEXT_BYTES and max_tokens in [2, TOKENIZER_MAX_TOKENS]. Without
  * a tokenizer the row is all zero and its length 0. Returns OK, NOMEM or CORRUPT. */
-enum status text_to_row(struct text_scratch *s,
+enum status text_to_row(struct text_workspace *s,
                         int32_t *out_row,
                         int32_t *out_length,
                         const struct tokenizer *tokenizer,

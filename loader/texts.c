@@ -15,7 +15,7 @@ struct texts {
     const struct tokenizer *tokenizer;
     struct texts_options opt; /* position_to is at most the number of samples */
     struct caption_reader *captions;
-    struct text_scratch *scratch;
+    struct text_workspace *workspace;
     struct text_cache cache;
     struct dataset_sample sample; /* at `position`, when `caption` is not 0 */
     uint64_t position;
@@ -44,7 +44,7 @@ static enum status make_memory(struct texts *t, struct error *err) {
     FAIL_IF(t->tokens == NULL || t->lengths == NULL || t->text_ids == NULL || t->sample_ids == NULL,
             err, STATUS_NOMEM, "out of memory for %zu texts of %u tokens", count,
             t->opt.max_tokens);
-    TRY(text_scratch_create(&t->scratch, err));
+    TRY(text_workspace_create(&t->workspace, err));
     return caption_reader_create(&t->captions, t->dataset, err);
 }
 
@@ -77,7 +77,7 @@ void texts_close(struct texts *t) {
         return;
     }
     caption_reader_destroy(t->captions);
-    text_scratch_destroy(t->scratch);
+    text_workspace_destroy(t->workspace);
     free(t->tokens);
     free(t->lengths);
     free(t->text_ids);
@@ -110,7 +110,7 @@ static enum status make_row(struct texts *t, uint32_t n, struct error *err) {
         return STATUS_OK;
     }
     TRY(caption_reader_get(t->captions, &t->sample, t->caption, &text, err));
-    return text_to_row(t->scratch, row, &t->lengths[n], t->tokenizer, text.data, text.size_bytes,
+    return text_to_row(t->workspace, row, &t->lengths[n], t->tokenizer, text.data, text.size_bytes,
                        t->opt.max_tokens, t->opt.clean_captions, err);
 }
 
@@ -155,10 +155,10 @@ enum status texts_encode(const struct tokenizer *tokenizer,
     REQUIRE(max_tokens >= 2 && max_tokens <= TOKENIZER_MAX_TOKENS);
     FAIL_IF(size_bytes > SHARD_MAX_TEXT_BYTES, err, STATUS_LIMIT,
             "a text of %zu bytes, the limit is %d", size_bytes, SHARD_MAX_TEXT_BYTES);
-    struct text_scratch *scratch = NULL;
-    TRY(text_scratch_create(&scratch, err));
-    enum status s = text_to_row(scratch, out_row, out_length, tokenizer, text, size_bytes,
+    struct text_workspace *workspace = NULL;
+    TRY(text_workspace_create(&workspace, err));
+    enum status s = text_to_row(workspace, out_row, out_length, tokenizer, text, size_bytes,
                                 max_tokens, clean, err);
-    text_scratch_destroy(scratch);
+    text_workspace_destroy(workspace);
     return s;
 }

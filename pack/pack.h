@@ -193,7 +193,7 @@ struct pack_summary {
     uint64_t fingerprint;             /* of the dataset; with append it includes the old samples */
     uint64_t id_space, ids; /* likewise: its largest id + 1, and how many samples have one */
     uint32_t shards;
-    uint64_t next_bytes;    /* where the next row begins in a tar at a server; 0: not known */
+    uint64_t next_bytes;    /* where the next row begins in a remote tar; 0: not known */
     uint64_t resumed;       /* samples that an earlier run had packed */
     uint64_t resumed_bytes; /* likewise, of shards */
     bool is_dataset;        /* dataset.json was written, perhaps after a failure */

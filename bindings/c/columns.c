@@ -25,7 +25,7 @@ const char *ccs_dataset_column(struct ccs_dataset *d, uint32_t index) {
 
 struct ccs_attached {
     struct column *column;
-    struct column_scratch *scratch;
+    struct column_workspace *workspace;
 };
 
 static enum status open_column(struct ccs_attached **out,
@@ -39,7 +39,7 @@ static enum status open_column(struct ccs_attached **out,
     TRY_MEMORY(c, err, "out of memory for a column");
     enum status s = column_open(&c->column, file_system_of(d->path), d->path, name,
                                 dataset_manifest(d->dataset), err);
-    THEN(s, column_scratch_create(&c->scratch, err));
+    THEN(s, column_workspace_create(&c->workspace, err));
     RETURN_CREATED(s, out, c, ccs_attached_close);
 }
 
@@ -54,7 +54,7 @@ int32_t ccs_attached_open(struct ccs_attached **out,
 void ccs_attached_close(struct ccs_attached *c) {
     if (c != NULL) {
         column_close(c->column);
-        column_scratch_destroy(c->scratch);
+        column_workspace_destroy(c->workspace);
         free(c);
     }
 }
@@ -111,7 +111,7 @@ get_row(struct ccs_attached *c, uint64_t id, struct ccs_text *row, struct error 
     CHECK_ARGUMENT(c != NULL && row != NULL, err, "the column or row is NULL");
     const uint8_t *bytes = NULL;
     size_t size = 0;
-    const enum status s = column_get(c->column, c->scratch, id, &bytes, &size, err);
+    const enum status s = column_get(c->column, c->workspace, id, &bytes, &size, err);
     FAIL_IF(s == STATUS_NOTFOUND, err, s, "sample %" PRIu64 " has no value in column '%s'", id,
             column_info(c->column)->name);
     *row = (struct ccs_text){(const char *)bytes, size};

@@ -25,7 +25,7 @@ struct column {
     uint64_t data_bytes, frame_count, info_at;
 };
 
-struct column_scratch {
+struct column_workspace {
     struct zstd_unpacker *unpacker;
     const struct column *column; /* whose frame is in `bytes`; NULL: none */
     uint64_t frame, first;       /* first: row of it */
@@ -278,14 +278,14 @@ const struct column_info *column_info(const struct column *c) {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-enum status column_scratch_create(struct column_scratch **out, struct error *err) {
-    struct column_scratch *s = calloc(1, sizeof(*s));
+enum status column_workspace_create(struct column_workspace **out, struct error *err) {
+    struct column_workspace *s = calloc(1, sizeof(*s));
     TRY_MEMORY(s, err, "out of memory for reading columns");
     const enum status status = zstd_unpacker_create(&s->unpacker, err);
-    RETURN_CREATED(status, out, s, column_scratch_destroy);
+    RETURN_CREATED(status, out, s, column_workspace_destroy);
 }
 
-void column_scratch_destroy(struct column_scratch *s) {
+void column_workspace_destroy(struct column_workspace *s) {
     if (s) {
         zstd_unpacker_destroy(s->unpacker);
         byte_buffer_fini(&s->bytes);
@@ -333,7 +333,7 @@ bool column_has(const struct column *c, uint64_t id) {
 }
 
 /* Whether the frame in `s` was made of the rows that the tables name. */
-static bool is_of_rows(const struct column *c, const struct column_scratch *s) {
+static bool is_of_rows(const struct column *c, const struct column_workspace *s) {
     uint8_t ids[8 * COLUMN_FRAME_ROWS];
     const uint64_t end = first_of_frame(c, s->frame + 1);
     if (s->first >= end || end > c->info.rows || end - s->first > COLUMN_FRAME_ROWS ||
@@ -349,7 +349,7 @@ static bool is_of_rows(const struct column *c, const struct column_scratch *s) {
 
 /* Decompresses the frame that has the row. */
 static enum status
-read_frame(const struct column *c, struct column_scratch *s, uint64_t row, struct error *err) {
+read_frame(const struct column *c, struct column_workspace *s, uint64_t row, struct error *err) {
     RETURN_IF(c->frame_count == 0, damaged(c, "has no frames", err));
     const uint64_t frame = search(c, first_of_frame, c->frame_count, row);
     const uint8_t *entry = c->frames + frame * COLUMN_FRAME_ENTRY_BYTES;
@@ -397,7 +397,7 @@ bool column_take_row(struct cursor *c, int kind, const uint8_t **row, size_t *ro
 
 /* *out NULL: the frame does not have it. */
 static enum status get_text(const struct column *c,
-                            struct column_scratch *s,
+                            struct column_workspace *s,
                             uint64_t row,
                             const uint8_t **out,
                             size_t *size_bytes,
@@ -415,18 +415,18 @@ static enum status get_text(const struct column *c,
 }
 
 enum status column_get(const struct column *c,
-                       struct column_scratch *scratch,
+                       struct column_workspace *workspace,
                        uint64_t id,
                        const uint8_t **row,
                        size_t *row_bytes,
                        struct error *err) {
-    REQUIRE(c && row && row_bytes && (scratch || c->info.values > 0));
+    REQUIRE(c && row && row_bytes && (workspace || c->info.values > 0));
     uint64_t at = 0;
     if (!find_row(c, id, &at)) {
         return STATUS_NOTFOUND;
     }
     if (c->info.values == 0) {
-        TRY(get_text(c, scratch, at, row, row_bytes, err));
+        TRY(get_text(c, workspace, at, row, row_bytes, err));
     } else {
         *row_bytes = column_row_bytes(&c->info);
         *row = c->file.bytes + at * *row_bytes;
@@ -527,13 +527,13 @@ bool column_next_caption(struct column_caption *c, const uint8_t *row, size_t ro
 }
 
 enum status column_verify(const struct column *c, struct error *err) {
-    struct column_scratch *scratch = NULL;
+    struct column_workspace *workspace = NULL;
     const uint8_t *row = NULL;
     size_t row_bytes = 0;
-    TRY(column_scratch_create(&scratch, err));
+    TRY(column_workspace_create(&workspace, err));
     enum status s = STATUS_OK;
     for (uint64_t i = 0; s == STATUS_OK && i < c->info.rows; i++) {
-        s = column_get(c, scratch, column_row_id(c, i), &row, &row_bytes, err);
+        s = column_get(c, workspace, column_row_id(c, i), &row, &row_bytes, err);
         if (s == STATUS_NOTFOUND || (i > 0 && column_row_id(c, i - 1) >= column_row_id(c, i))) {
             s = damaged(c, "its ids do not ascend", err);
         }
@@ -541,6 +541,6 @@ enum status column_verify(const struct column *c, struct error *err) {
     if (s == STATUS_OK && hash64(c->file.bytes, (size_t)c->info_at) != c->info.hash) {
         s = damaged(c, "its tables are damaged", err);
     }
-    column_scratch_destroy(scratch);
+    column_workspace_destroy(workspace);
     return s;
 }

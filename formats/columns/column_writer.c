@@ -237,7 +237,7 @@ struct copy {
     const struct column_copy *how;
     struct column **from; /* (how->from_count), NULL: it has no such column */
     uint64_t *next;       /* rows of each that were taken */
-    struct column_scratch *scratch;
+    struct column_workspace *workspace;
     struct column_info to; /* borrows the source */
 };
 
@@ -277,7 +277,7 @@ copy_rows(struct copy *x, struct column_writer *w, struct column_block *b, struc
         }
         x->next[source]++;
         if (is_kept(x->how, id)) {
-            TRY(column_get(x->from[source], x->scratch, id, &row, &row_bytes, err));
+            TRY(column_get(x->from[source], x->workspace, id, &row, &row_bytes, err));
             TRY(column_block_add(b, &x->to, id, row, row_bytes, err));
             TRY(b->data.size_bytes >= BLOCK_BYTES ? column_writer_put(w, b, err) : STATUS_OK);
         }
@@ -312,7 +312,7 @@ static enum status copy_column(const struct column_copy *how, const char *name, 
     struct column_block b = {0};
     x.from = calloc(how->from_count, sizeof(*x.from));
     x.next = calloc(how->from_count, sizeof(*x.next));
-    enum status s = x.from && x.next ? column_scratch_create(&x.scratch, err)
+    enum status s = x.from && x.next ? column_workspace_create(&x.workspace, err)
                                      : error_set(err, STATUS_NOMEM, "out of memory for columns");
     THEN(s, open_sources(&x, name, err));
     if (s == STATUS_OK && !loses_nothing(&x)) {
@@ -322,7 +322,7 @@ static enum status copy_column(const struct column_copy *how, const char *name, 
     }
     column_writer_destroy(w);
     column_block_fini(&b);
-    column_scratch_destroy(x.scratch);
+    column_workspace_destroy(x.workspace);
     for (size_t i = 0; x.from && i < how->from_count; i++) {
         column_close(x.from[i]);
     }

@@ -4,9 +4,9 @@
  * atomically; readers keep the version that they have opened.
  *
  * Threading : an open column is immutable: any number of threads may read it, each with its own
- *             scratch. A block and a writer have one owner each.
+ *             workspace. A block and a writer have one owner each.
  * Ownership : a row of numbers is borrowed from the column until column_close, a text from the
- *             scratch until its next use.
+ *             workspace until its next use.
  * Untrusted : every byte. Each row has a checksum that covers its id.
  */
 #ifndef FORMATS_COLUMNS_COLUMNS_H
@@ -66,8 +66,8 @@ enum status column_names_read(struct column_names *out,
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-struct column;         /* opaque */
-struct column_scratch; /* opaque: the last decompressed texts */
+struct column;           /* opaque */
+struct column_workspace; /* opaque: the last decompressed texts */
 
 /* Maps the file. `dataset` NULL: does not check which dataset it belongs to. Returns OK, NOTFOUND,
  * MISMATCH (attached to another dataset), CORRUPT, VERSION, USAGE, IO, LIMIT or NOMEM. */
@@ -80,16 +80,17 @@ enum status column_open(struct column **out,
 void column_close(struct column *c); /* accepts NULL */
 const struct column_info *column_info(const struct column *c);
 
-enum status column_scratch_create(struct column_scratch **out, struct error *err); /* OK, NOMEM */
-void column_scratch_destroy(struct column_scratch *s); /* accepts NULL */
+enum status column_workspace_create(struct column_workspace **out,
+                                    struct error *err);    /* OK, NOMEM */
+void column_workspace_destroy(struct column_workspace *s); /* accepts NULL */
 
 uint64_t column_row_id(const struct column *c, uint64_t row); /* ascending */
 bool column_has(const struct column *c, uint64_t id);
 
-/* The row of a sample; `scratch` may be NULL for numbers. Returns OK, NOTFOUND without a message
+/* The row of a sample; `workspace` may be NULL for numbers. Returns OK, NOTFOUND without a message
  * (the sample has no row), CORRUPT or NOMEM. */
 enum status column_get(const struct column *c,
-                       struct column_scratch *scratch,
+                       struct column_workspace *workspace,
                        uint64_t id,
                        const uint8_t **row,
                        size_t *row_bytes,

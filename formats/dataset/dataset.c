@@ -108,7 +108,7 @@ static enum status open_embedded(struct dataset_shard *shard,
     return s;
 }
 
-/* A tar at a server is, until it is read, what the manifest says; its index is in the directory. */
+/* A remote tar is, until it is read, what the manifest says; its index is in the directory. */
 static enum status open_based(struct dataset *d,
                               struct dataset_shard *shard,
                               const char *directory,

@@ -59,7 +59,7 @@ struct table {
 
 struct jpeg_scan_tables {
     struct table dc[JPEG_SCAN_TABLES], ac[JPEG_SCAN_TABLES];
-    entry scratch[WINDOWS];
+    entry workspace[WINDOWS];
 };
 
 struct jpeg_scan_tables *jpeg_scan_tables_create(void) {
@@ -136,14 +136,16 @@ static void add_further(struct table *t, entry single[WINDOWS]) {
 }
 
 /* Makes the table of a code, unless it is the one that is there. */
-static bool
-make_table(struct table *t, const struct jpeg_scan_code *code, bool is_ac, entry scratch[WINDOWS]) {
+static bool make_table(struct table *t,
+                       const struct jpeg_scan_code *code,
+                       bool is_ac,
+                       entry workspace[WINDOWS]) {
     if (!t->is_made || memcmp(&t->code, code, sizeof *code) != 0) {
         t->code = *code;
         t->is_made = true;
         t->is_usable = fill_single(t, is_ac);
         if (t->is_usable && is_ac) {
-            add_further(t, scratch);
+            add_further(t, workspace);
         }
     }
     return t->is_usable;
@@ -266,8 +268,8 @@ bool jpeg_scan_is_sound(struct jpeg_scan_tables *t, const struct jpeg_scan *s) {
     const struct table *ac[JPEG_SCAN_MAX_BLOCKS];
     struct walk w = {.at = s->data, .end = s->data + s->size_bytes};
     for (size_t i = 0; i < JPEG_SCAN_TABLES; i++) {
-        if ((s->dc[i] != NULL && !make_table(&t->dc[i], s->dc[i], false, t->scratch)) ||
-            (s->ac[i] != NULL && !make_table(&t->ac[i], s->ac[i], true, t->scratch))) {
+        if ((s->dc[i] != NULL && !make_table(&t->dc[i], s->dc[i], false, t->workspace)) ||
+            (s->ac[i] != NULL && !make_table(&t->ac[i], s->ac[i], true, t->workspace))) {
             return false;
         }
     }

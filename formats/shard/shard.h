@@ -135,7 +135,7 @@ struct shard_summary {
     uint64_t first_id, last_id;
     uint32_t sample_count;
     uint32_t text_count;
-    char etag[SHARD_MAX_ETAG_BYTES + 1]; /* of a tar at a server, with its quotes; else "" */
+    char etag[SHARD_MAX_ETAG_BYTES + 1]; /* of a remote tar, with its quotes; else "" */
 };
 
 #endif

@@ -102,31 +102,31 @@ static enum status order_records(struct index_builder *b, uint64_t add_to_ids, s
     return STATUS_OK;
 }
 
-/* The captions of one chunk, appended compressed; `scratch` holds them before. */
+/* The captions of one chunk, appended compressed; `workspace` holds them before. */
 static enum status put_chunk(struct index_builder *b,
                              struct shard_index *x,
                              struct byte_buffer *payload,
-                             struct byte_buffer *scratch,
+                             struct byte_buffer *workspace,
                              uint32_t chunk,
                              struct error *err) {
     uint32_t from = chunk * INDEX_CHUNK_SAMPLES;
     uint32_t to = from + INDEX_CHUNK_SAMPLES;
     to = to > x->sample_count ? x->sample_count : to;
-    scratch->size_bytes = 0;
+    workspace->size_bytes = 0;
     for (uint32_t i = from; i < to; i++) {
         const struct pending_record *p = &b->pending[i];
-        TRY(byte_buffer_append(scratch, b->sizes.data ? b->sizes.data + p->sizes_at : NULL,
+        TRY(byte_buffer_append(workspace, b->sizes.data ? b->sizes.data + p->sizes_at : NULL,
                                4 * (size_t)p->record.text_count, err));
     }
     for (uint32_t i = from; i < to; i++) {
         const struct pending_record *p = &b->pending[i];
-        TRY(byte_buffer_append(scratch, b->texts.data ? b->texts.data + p->texts_at : NULL,
+        TRY(byte_buffer_append(workspace, b->texts.data ? b->texts.data + p->texts_at : NULL,
                                p->texts_bytes, err));
     }
-    if (scratch->size_bytes > x->largest_chunk_bytes) {
-        x->largest_chunk_bytes = (uint32_t)scratch->size_bytes;
+    if (workspace->size_bytes > x->largest_chunk_bytes) {
+        x->largest_chunk_bytes = (uint32_t)workspace->size_bytes;
     }
-    return zstd_packer_frame(b->packer, payload, scratch->data, scratch->size_bytes, err);
+    return zstd_packer_frame(b->packer, payload, workspace->data, workspace->size_bytes, err);
 }
 
 static enum status put_chunks(struct index_builder *b,
@@ -134,16 +134,16 @@ static enum status put_chunks(struct index_builder *b,
                               struct byte_buffer *payload,
                               size_t directory_at,
                               struct error *err) {
-    struct byte_buffer scratch;
-    byte_buffer_init(&scratch, INDEX_MAX_CHUNK_BYTES);
+    struct byte_buffer workspace;
+    byte_buffer_init(&workspace, INDEX_MAX_CHUNK_BYTES);
     size_t chunks_at = payload->size_bytes;
     enum status s = STATUS_OK;
     for (uint32_t chunk = 0; s == STATUS_OK && chunk < x->chunk_count; chunk++) {
-        s = put_chunk(b, x, payload, &scratch, chunk, err);
+        s = put_chunk(b, x, payload, &workspace, chunk, err);
         store_u32(payload->data + directory_at + 4 * ((size_t)chunk + 1),
                   (uint32_t)(payload->size_bytes - chunks_at));
     }
-    byte_buffer_fini(&scratch);
+    byte_buffer_fini(&workspace);
     return s;
 }
 

@@ -418,10 +418,10 @@ amx_weight_gradient(struct device *dev, const struct convolution *c, struct erro
     const int64_t parts = p.pixel_parts * p.o_parts;
     const size_t sums_bytes =
         direct ? 0 : (size_t)(p.pixel_parts * part_floats(&p)) * sizeof(float);
-    void *scratch;
-    TRY(cpu_scratch(dev, sums_bytes + (size_t)parts * p.space_bytes, &scratch, err));
-    p.sums = direct ? NULL : scratch;
-    p.space = (unsigned char *)scratch + sums_bytes;
+    void *workspace;
+    TRY(cpu_workspace(dev, sums_bytes + (size_t)parts * p.space_bytes, &workspace, err));
+    p.sums = direct ? NULL : workspace;
+    p.space = (unsigned char *)workspace + sums_bytes;
 #pragma omp parallel for schedule(static)
     for (int64_t part = 0; part < parts; part++) {
         sum_part(&p, part);

@@ -427,7 +427,7 @@ static enum status attention_walk(struct device *dev,
     const size_t floats = buffers_floats(&h);
     const int64_t tasks = op->lse.shape[0] * h.count;
     void *space = NULL;
-    TRY(cpu_scratch(dev, (size_t)omp_get_max_threads() * floats * sizeof(float), &space, err));
+    TRY(cpu_workspace(dev, (size_t)omp_get_max_threads() * floats * sizeof(float), &space, err));
 #pragma omp parallel
     {
         const size_t thread = (size_t)omp_get_thread_num();

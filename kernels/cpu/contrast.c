@@ -205,7 +205,7 @@ static enum status each_block(struct device *dev,
     const int64_t each = even > BLOCK_ROWS ? even : BLOCK_ROWS;
     const int64_t blocks = (rows + each - 1) / each;
     void *parts = NULL;
-    TRY(cpu_scratch(dev, (size_t)(blocks * PARTS * width) * sizeof(double), &parts, err));
+    TRY(cpu_workspace(dev, (size_t)(blocks * PARTS * width) * sizeof(double), &parts, err));
 #pragma omp parallel
     {
 #pragma omp for schedule(static)
@@ -230,7 +230,7 @@ static enum status each_block(struct device *dev,
 
 static enum status
 cpu_contrast_sums(struct device *dev, const struct contrast_tile *t, struct error *err) {
-    diagonal(t, t->rows->own, NULL);
+    diagonal(t, t->rows->positive, NULL);
     return each_block(dev, t, sum_chunk, close_sums, err);
 }
 
@@ -238,7 +238,7 @@ static enum status
 cpu_contrast_gradient(struct device *dev, const struct contrast_tile *t, struct error *err) {
     diagonal(t, NULL, NULL);
     TRY(each_block(dev, t, weigh_chunk, close_taken, err));
-    diagonal(t, NULL, t->rows->own_gradient);
+    diagonal(t, NULL, t->rows->positive_gradient);
     return STATUS_OK;
 }
 

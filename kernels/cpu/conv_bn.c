@@ -315,10 +315,10 @@ enum status cpu_conv_bn(struct device *dev, const struct conv_bn *op, struct err
     TRY(cpu_convolve(dev, &forward, err));
     const int64_t c = op->pre.shape[3];
     const int64_t doubles = sums_doubles(op->group, c);
-    void *scratch;
-    TRY(cpu_scratch(dev, (size_t)doubles * sizeof(double) + (size_t)c * sizeof(float), &scratch,
-                    err));
-    double *sums = scratch;
+    void *workspace;
+    TRY(cpu_workspace(dev, (size_t)doubles * sizeof(double) + (size_t)c * sizeof(float), &workspace,
+                      err));
+    double *sums = workspace;
     float *pivot = (float *)(sums + doubles);
     if (op->training) {
         const float *first = cpu_read(&op->pre, 0, c, pivot);
@@ -333,7 +333,7 @@ enum status cpu_conv_bn(struct device *dev, const struct conv_bn *op, struct err
             ((float *)op->rstd.data)[i] = (float)(1.0 / sqrt(variance + (double)op->eps));
         }
     }
-    float *scale = scratch;
+    float *scale = workspace;
     set_scale(scale, &op->gamma, &op->rstd);
     const struct rows how = {.mean = op->mean.data,
                              .scale = scale,
@@ -431,10 +431,10 @@ static enum status backward_batch_norm(const struct conv_bn_bwd *op,
 enum status cpu_conv_bn_bwd(struct device *dev, const struct conv_bn_bwd *op, struct error *err) {
     const int64_t c = op->pre.shape[3];
     const int64_t doubles = sums_doubles(op->group, c);
-    void *scratch;
-    TRY(cpu_scratch(dev, (size_t)doubles * sizeof(double) + (size_t)(3 * c) * sizeof(float),
-                    &scratch, err));
-    double *sums = scratch;
+    void *workspace;
+    TRY(cpu_workspace(dev, (size_t)doubles * sizeof(double) + (size_t)(3 * c) * sizeof(float),
+                      &workspace, err));
+    double *sums = workspace;
     float *scale = (float *)(sums + doubles);
     float *b = scale + c;
     float *k = b + c;

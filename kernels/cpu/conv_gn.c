@@ -146,9 +146,9 @@ static size_t vectors_bytes(int64_t channels) {
 
 /* Image n of tensors like `like`, its vectors zeroed. */
 static struct image
-image_of(void *scratch, const struct tensor *like, int64_t n, enum activation act) {
+image_of(void *workspace, const struct tensor *like, int64_t n, enum activation act) {
     const int64_t c = like->shape[3];
-    unsigned char *vectors = (unsigned char *)scratch + (size_t)n * vectors_bytes(c);
+    unsigned char *vectors = (unsigned char *)workspace + (size_t)n * vectors_bytes(c);
     memset(vectors, 0, vectors_bytes(c));
     struct image m = {.n = n,
                       .pixels = like->shape[1] * like->shape[2],
@@ -203,11 +203,11 @@ enum status cpu_conv_gn(struct device *dev, const struct conv_gn *op, struct err
         cpu_convolution(CONV_FORWARD, WRITE_SET, pre, &op->in, &op->weight, &op->conv);
     TRY(cpu_convolve(dev, &forward, err));
     const int64_t images = pre->shape[0];
-    void *scratch;
-    TRY(cpu_scratch(dev, (size_t)images * vectors_bytes(pre->shape[3]), &scratch, err));
+    void *workspace;
+    TRY(cpu_workspace(dev, (size_t)images * vectors_bytes(pre->shape[3]), &workspace, err));
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < images; n++) {
-        struct image m = image_of(scratch, pre, n, op->conv.act);
+        struct image m = image_of(workspace, pre, n, op->conv.act);
         m.x = *pre;
         if (op->groups > 0) {
             normalise(op, &m);
@@ -263,7 +263,7 @@ static void image_backward(const struct conv_gn_bwd *op, struct image *m) {
 }
 
 /* dgamma and dbeta: the sums of all images, in order. */
-static void set_vector_gradients(const struct conv_gn_bwd *op, const unsigned char *scratch) {
+static void set_vector_gradients(const struct conv_gn_bwd *op, const unsigned char *workspace) {
     const int64_t channels = op->out.shape[3];
     const bool add = op->param_mode == WRITE_ADD;
     float *dgamma = op->dgamma.data;
@@ -272,7 +272,7 @@ static void set_vector_gradients(const struct conv_gn_bwd *op, const unsigned ch
         double sum_dy = 0.0;
         double sum_dy_xhat = 0.0;
         for (int64_t n = 0; n < op->out.shape[0]; n++) {
-            const double *sums = (const void *)(scratch + (size_t)n * vectors_bytes(channels));
+            const double *sums = (const void *)(workspace + (size_t)n * vectors_bytes(channels));
             sum_dy += sums[c];
             sum_dy_xhat += sums[channels + c];
         }
@@ -283,11 +283,11 @@ static void set_vector_gradients(const struct conv_gn_bwd *op, const unsigned ch
 
 enum status cpu_conv_gn_bwd(struct device *dev, const struct conv_gn_bwd *op, struct error *err) {
     const int64_t images = op->out.shape[0];
-    void *scratch;
-    TRY(cpu_scratch(dev, (size_t)images * vectors_bytes(op->out.shape[3]), &scratch, err));
+    void *workspace;
+    TRY(cpu_workspace(dev, (size_t)images * vectors_bytes(op->out.shape[3]), &workspace, err));
 #pragma omp parallel for schedule(static)
     for (int64_t n = 0; n < images; n++) {
-        struct image m = image_of(scratch, &op->out, n, op->conv.act);
+        struct image m = image_of(workspace, &op->out, n, op->conv.act);
         m.dout = op->dout;
         m.out = op->out;
         if (op->groups > 0) {
@@ -302,7 +302,7 @@ enum status cpu_conv_gn_bwd(struct device *dev, const struct conv_gn_bwd *op, st
         }
     }
     if (op->groups > 0) {
-        set_vector_gradients(op, scratch);
+        set_vector_gradients(op, workspace);
     }
     const struct convolution by_weight = cpu_convolution(
         CONV_BACKWARD_WEIGHT, op->param_mode, &op->dpre, &op->in, &op->dweight, &op->conv);

@@ -106,7 +106,7 @@ static enum status gather(struct device *dev,
     const size_t columns_bytes = (size_t)(s->out_h * s->out_w * row_width(s)) * size;
     const size_t image_bytes = (size_t)(s->h * s->w * s->in) * size;
     void *space;
-    TRY(cpu_scratch(dev, (size_t)s->n * columns_bytes, &space, err));
+    TRY(cpu_workspace(dev, (size_t)s->n * columns_bytes, &space, err));
 #pragma omp parallel for collapse(2) schedule(static)
     for (int64_t n = 0; n < s->n; n++) {
         for (int64_t oy = 0; oy < s->out_h; oy++) {
@@ -183,7 +183,7 @@ input_gradient(struct device *dev, const struct convolution *c, struct error *er
     }
     void *dcols;
     p.out_dtype = DTYPE_F32;
-    TRY(cpu_scratch(dev, (size_t)(p.m * p.n) * sizeof(float), &dcols, err));
+    TRY(cpu_workspace(dev, (size_t)(p.m * p.n) * sizeof(float), &dcols, err));
     TRY(matrix_product(onednn, &p, dcols, c->dst, c->weight, NULL, err));
     const struct tensor to = tensor_4d(c->src, (enum dtype)s->dtype, s->n, s->h, s->w, s->in);
     sum_back(&to, c->mode, dcols, s);
@@ -253,7 +253,7 @@ static enum status added(struct device *dev, const struct convolution *c, struct
     void **result = weight ? &apart.weight : &apart.src;
     struct add sum = {.alpha = 1.0f};
     sum.out = tensor_1d(*result, weight ? DTYPE_F32 : (enum dtype)s->dtype, rows * s->in);
-    TRY(cpu_scratch(dev, tensor_size_bytes(&sum.out), result, err));
+    TRY(cpu_workspace(dev, tensor_size_bytes(&sum.out), result, err));
     sum.in = tensor_1d(*result, sum.out.dtype, rows * s->in);
     TRY(convolve(cpu_device_of(dev)->onednn, &apart, err));
     return cpu_add(dev, &sum, err);
@@ -279,7 +279,7 @@ static enum status reversed(struct device *dev, const struct convolution *c, str
     r.shape.out_w = s->w;
     r.shape.transpose = 1;
     r.shape.add = c->mode == WRITE_ADD;
-    TRY(cpu_scratch(dev, (size_t)(s->out * cells) * row_bytes, &r.weight, err));
+    TRY(cpu_workspace(dev, (size_t)(s->out * cells) * row_bytes, &r.weight, err));
 #pragma omp parallel for schedule(static)
     for (int64_t o = 0; o < s->out; o++) {
         for (int64_t k = 0; k < cells; k++) {

@@ -13,8 +13,8 @@ struct cpu_device {
     struct device base;
     struct onednn *onednn;
     /* Workspace of the ops; it only grows. */
-    void *scratch;
-    size_t scratch_bytes;
+    void *workspace;
+    size_t workspace_bytes;
 };
 
 static inline struct cpu_device *cpu_device_of(struct device *dev) {
@@ -23,7 +23,7 @@ static inline struct cpu_device *cpu_device_of(struct device *dev) {
 
 /* Workspace of at least size_bytes, 64-byte aligned, contents undefined, valid until the next call.
  * Returns OK or NOMEM. */
-enum status cpu_scratch(struct device *dev, size_t size_bytes, void **out, struct error *err);
+enum status cpu_workspace(struct device *dev, size_t size_bytes, void **out, struct error *err);
 
 /* Loops over fewer elements use one thread. */
 enum { PARALLEL_MIN_COUNT = 16384 };

@@ -58,7 +58,7 @@ enum status cpu_supports(struct device *dev, enum dtype dtype, struct error *err
 static void cpu_close(struct device *dev) {
     struct cpu_device *cpu = cpu_device_of(dev);
     onednn_destroy(cpu->onednn);
-    free(cpu->scratch);
+    free(cpu->workspace);
     free(cpu);
 }
 

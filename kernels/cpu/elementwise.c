@@ -191,9 +191,9 @@ static double squares(const struct tensor *in, int64_t from, int64_t count) {
 enum status cpu_sum_squares(struct device *dev, const struct sum_squares *op, struct error *err) {
     const int64_t count = tensor_count(&op->in);
     const int64_t pieces = pieces_of(count);
-    void *scratch;
-    TRY(cpu_scratch(dev, (size_t)pieces * sizeof(double), &scratch, err));
-    double *sums = scratch;
+    void *workspace;
+    TRY(cpu_workspace(dev, (size_t)pieces * sizeof(double), &workspace, err));
+    double *sums = workspace;
     FOR_PIECES(p, count) {
         const struct piece e = piece_of(p, count);
         sums[p] = squares(&op->in, e.from, e.size);
@@ -426,9 +426,9 @@ enum status cpu_lars(struct device *dev, const struct lars *op, struct error *er
                              .decay = op->weight_decay,
                              .momentum = op->momentum,
                              .lr = (float)op->values->lr};
-    void *scratch;
-    TRY(cpu_scratch(dev, (size_t)pieces * sizeof(struct lars_squares), &scratch, err));
-    struct lars_squares *sums = scratch;
+    void *workspace;
+    TRY(cpu_workspace(dev, (size_t)pieces * sizeof(struct lars_squares), &workspace, err));
+    struct lars_squares *sums = workspace;
     FOR_PIECES(i, count) {
         const struct piece e = piece_of(i, count);
         sums[i] = lars_norms(value + e.from, grad + e.from, e.size, &f);

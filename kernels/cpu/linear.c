@@ -78,9 +78,9 @@ static enum status column_sums(struct device *dev,
     const int64_t rows = in->shape[0];
     const int64_t columns = in->shape[1];
     const int64_t size = (rows + BLOCKS - 1) / BLOCKS;
-    void *scratch;
-    TRY(cpu_scratch(dev, (size_t)(BLOCKS * columns) * sizeof(double), &scratch, err));
-    double *sums = scratch;
+    void *workspace;
+    TRY(cpu_workspace(dev, (size_t)(BLOCKS * columns) * sizeof(double), &workspace, err));
+    double *sums = workspace;
 #pragma omp parallel for schedule(static)
     for (int64_t b = 0; b < BLOCKS; b++) {
         const int64_t from = b * size < rows ? b * size : rows;
@@ -114,7 +114,7 @@ enum status cpu_matmul(struct device *dev, const struct matmul *op, struct error
     void *product;
     p.add = 0;
     p.out_dtype = DTYPE_F32;
-    TRY(cpu_scratch(dev, (size_t)(p.m * p.n) * sizeof(float), &product, err));
+    TRY(cpu_workspace(dev, (size_t)(p.m * p.n) * sizeof(float), &product, err));
     TRY(matrix_product(onednn, &p, product, op->a.data, op->b.data, NULL, err));
     const struct tensor plain = tensor_2d(product, DTYPE_F32, p.m, p.n);
     cpu_scale_into(&op->out, op->mode, &plain, op->alpha);

@@ -212,7 +212,8 @@ enum status cpu_layernorm(struct device *dev, const struct layernorm *op, struct
     const int64_t width = op->a.shape[1];
     const size_t floats = row_floats(width);
     void *space;
-    TRY(cpu_scratch(dev, (size_t)omp_get_max_threads() * 2 * floats * sizeof(float), &space, err));
+    TRY(cpu_workspace(dev, (size_t)omp_get_max_threads() * 2 * floats * sizeof(float), &space,
+                      err));
 #pragma omp parallel
     {
         float *left = (float *)space + (size_t)omp_get_thread_num() * 2 * floats;
@@ -281,10 +282,11 @@ cpu_layernorm_bwd(struct device *dev, const struct layernorm_bwd *op, struct err
     const int64_t blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
     const size_t floats = row_floats(width);
     const size_t sums_floats = (size_t)blocks * 2 * floats;
-    void *scratch = NULL;
-    TRY(cpu_scratch(dev, (sums_floats + (size_t)omp_get_max_threads() * 3 * floats) * sizeof(float),
-                    &scratch, err));
-    float *sums = scratch;
+    void *workspace = NULL;
+    TRY(cpu_workspace(dev,
+                      (sums_floats + (size_t)omp_get_max_threads() * 3 * floats) * sizeof(float),
+                      &workspace, err));
+    float *sums = workspace;
     const float *mu = op->mean.data;
     const float *s = op->rstd.data;
 #pragma omp parallel

@@ -1,5 +1,5 @@
 /*
- * open: what becomes known of the files at a server, and the copies of those that are read whole.
+ * open: what becomes known of the remote files, and the copies of those that are read whole.
  *
  * Opening a file asks for its first byte: the answer has size and ETag, which are fixed from then
  * on. Opening a manifest reads it whole, and then, in parallel, what dataset_open will ask for

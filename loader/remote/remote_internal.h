@@ -49,7 +49,7 @@ struct copy {
     uint64_t offset;
 };
 
-/* A file at a server. */
+/* A remote file. */
 struct remote_object {
     char *path; /* as the user and the manifest name it: s3://bucket/d/shard-000000.ccs */
     char *url;

@@ -128,7 +128,7 @@ static enum status check_directory(struct index_run *r, struct error *err) {
                : error_set(err, STATUS_EXISTS, "%s: exists; --overwrite replaces it", path);
 }
 
-/* Of tars at a server. */
+/* Of remote tars. */
 static enum status prepare_remote(struct index_run *r, struct error *err) {
     const struct pack_options *o = &r->opt;
     char folder[PATH_MAX_BYTES];

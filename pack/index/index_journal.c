@@ -1,5 +1,5 @@
 /*
- * index.journal: what a pass over tars at a server has done. Its first line is the head of
+ * index.journal: what a pass over remote tars has done. Its first line is the head of
  * pack.journal, options and tars; then there is a line for each tar, in their order, written when
  * its index is on the disk. What a kill leaves of a line is dropped, and that tar read again.
  */

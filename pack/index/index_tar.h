@@ -19,7 +19,7 @@
 
 #include "pack/pack.h"
 
-#define INDEX_JOURNAL_NAME "index.journal" /* of a pass over tars at a server */
+#define INDEX_JOURNAL_NAME "index.journal" /* of a pass over remote tars */
 
 /* The folder of all tars. Returns OK; USAGE when they are not all in one; LIMIT; NOTFOUND or IO. */
 enum status index_tar_folder(char *out,

@@ -24,7 +24,7 @@ struct index_tar_counts {
 struct index_tar_result {
     struct shard_foreign *index;
     uint64_t file_bytes, file_hash;
-    char etag[SHARD_MAX_ETAG_BYTES + 1]; /* of a tar at a server; else "" */
+    char etag[SHARD_MAX_ETAG_BYTES + 1]; /* of a remote tar; else "" */
     uint64_t rows;
     struct source_ignored ignored;
     char note[240]; /* source_note */
@@ -116,13 +116,13 @@ enum status
 index_write(struct index_run *r, size_t tar, const struct byte_buffer *index, struct error *err);
 /* Names the indexes and writes dataset.json. After a failure there is no dataset. */
 enum status index_publish(struct index_run *r, struct error *err);
-/* After a failure, `s`, only the list that the message names is kept; of tars at a server also what
+/* After a failure, `s`, only the list that the message names is kept; of remote tars also what
  * the journal has. */
 void index_withdraw(struct index_run *r, enum status s);
 /* Returns `s`, but CORRUPT for EXISTS: the same id twice. */
 enum status index_explain(enum status s, const struct error *why, struct error *err);
 
-/* ---- index.journal, of tars at a server ---- */
+/* ---- index.journal, of remote tars ---- */
 
 /* Takes over what it has. Returns OK, also if it is missing; MISMATCH (other options), IO, LIMIT or
  * NOMEM. */

@@ -45,7 +45,7 @@ enum status pack_keys_add(struct pack_keys *k, const struct shard_frame *frame, 
 enum status pack_keys_clear(struct pack_keys *k, struct error *err);
 
 /* If KEY lacks more of the source's key than separators (space . / \), puts the source's key into
- * the row's JSON as "key", see pack_metadata_add. `w` is scratch. Returns OK or NOMEM. */
+ * the row's JSON as "key", see pack_metadata_add. `w` is workspace. Returns OK or NOMEM. */
 enum status pack_keys_keep(struct source_row *row, struct json_writer *w, struct error *err);
 
 /* Choice number `attempt` of KEY and ID. KEY keeps only as much of its beginning as has room.

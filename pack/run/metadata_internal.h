@@ -9,7 +9,7 @@
 
 /* Makes `text` the first member of the object in the row's JSON, unless it has a member `name`, or
  * of a new object. JSON that is no object, or would exceed its limit, stays as it is. `w` is
- * scratch. Returns OK or NOMEM. */
+ * workspace. Returns OK or NOMEM. */
 enum status pack_metadata_add(struct source_row *row,
                               const char *name,
                               const char *text,

@@ -56,14 +56,14 @@ static int compare(const void *a, const void *b) {
 enum status pack_phash(uint64_t *out,
                        const struct image_view *view,
                        const struct image_box *box,
-                       struct resize_scratch *scratch,
+                       struct resize_workspace *workspace,
                        struct error *err) {
     uint8_t rgb[SIDE][SIDE][3];
     uint8_t gray[SIDE][SIDE];
     int64_t frequencies[KEPT][KEPT];
     int64_t sorted[KEPT * KEPT];
     const struct image_view small = {&rgb[0][0][0], SIDE, SIDE, sizeof(rgb[0])};
-    TRY(resize_image(&small, view, box, NULL, RESIZE_LANCZOS, false, scratch, err));
+    TRY(resize_image(&small, view, box, NULL, RESIZE_LANCZOS, false, workspace, err));
     for (int y = 0; y < SIDE; y++) {
         for (int x = 0; x < SIDE; x++) { /* Pillow's weights of ITU-R BT.601 */
             const uint8_t *p = rgb[y][x];

@@ -25,7 +25,7 @@ enum { PHASH_MIN_SIDE_PX = 64 };
 enum status pack_phash(uint64_t *out,
                        const struct image_view *view,
                        const struct image_box *box,
-                       struct resize_scratch *scratch,
+                       struct resize_workspace *workspace,
                        struct error *err);
 
 #endif

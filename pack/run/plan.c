@@ -1,6 +1,6 @@
 /*
  * --part K/N: of all rows of all sources as one sequence, part K has those from
- * total * (K - 1) / N up to total * K / N. Of tars at a server it has whole ones, by their number.
+ * total * (K - 1) / N up to total * K / N. Of remote tars it has whole ones, by their number.
  */
 #include "pack/run/plan_internal.h"
 

@@ -89,7 +89,7 @@ void pack_plan_columns(struct pack_plan *p, size_t index, const char *columns);
 /* The id of row 0 of a source, with ids by row. Requires that all sources before it are read. */
 uint64_t pack_plan_base(const struct pack_plan *p, size_t source);
 
-/* Whether a part takes whole sources, whose rows are not counted: tars at a server. */
+/* Whether a part takes whole sources, whose rows are not counted: remote tars. */
 bool pack_part_is_whole(const struct pack_options *o);
 
 /* Finds where the part begins and ends, from p->totals unless it takes whole sources. */

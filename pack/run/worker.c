@@ -30,7 +30,7 @@ struct pack_worker {
     struct image_limits limits;
     struct image_decoder *decoder;
     struct shard_frame_builder *builder;
-    struct resize_scratch scratch;
+    struct resize_workspace workspace;
     uint8_t *pixels; /* of the resized image */
     size_t pixels_bytes;
     struct json_writer json; /* of members that are added */
@@ -51,7 +51,7 @@ enum status pack_worker_create(struct pack_worker **out,
     w->dedup = dedup;
     image_limits_default(&w->limits);
     w->limits.max_memory_bytes = PACK_IMAGE_MEMORY_BYTES;
-    resize_scratch_init(&w->scratch);
+    resize_workspace_init(&w->workspace);
     json_writer_init(&w->json, 0);
     enum status s = image_decoder_create(&w->decoder, &w->limits, err);
     THEN(s, shard_frame_builder_create(&w->builder, opt->container, opt->level, err));
@@ -62,7 +62,7 @@ void pack_worker_destroy(struct pack_worker *w) {
     if (w) {
         image_decoder_destroy(w->decoder);
         shard_frame_builder_destroy(w->builder);
-        resize_scratch_fini(&w->scratch);
+        resize_workspace_fini(&w->workspace);
         free(w->pixels);
         json_writer_fini(&w->json);
         free(w);
@@ -116,11 +116,11 @@ static enum status make_jpeg(struct pack_worker *w,
         size_t stride_bytes = (size_t)width_px * 3;
         TRY(make_room(w, stride_bytes * (size_t)height_px, err));
         out = (struct image_view){w->pixels, width_px, height_px, stride_bytes};
-        TRY(resize_image(&out, view, box, NULL, RESIZE_BICUBIC, false, &w->scratch, err));
+        TRY(resize_image(&out, view, box, NULL, RESIZE_BICUBIC, false, &w->workspace, err));
     }
     if (w->opt->phash) {
         const struct image_box whole = {0, 0, width_px, height_px};
-        TRY(pack_phash(&item->phash, &out, &whole, &w->scratch, err));
+        TRY(pack_phash(&item->phash, &out, &whole, &w->workspace, err));
     }
     item->resized.size_bytes = 0;
     TRY(image_encode_jpeg(&item->resized, &out, w->opt->quality, err));
@@ -158,7 +158,7 @@ static enum status work_on(struct pack_worker *w,
         return make_jpeg(w, item, &view, &box, width_px, height_px, err);
     }
     take_bytes(item, info, 0);
-    return w->opt->phash ? pack_phash(&item->phash, &view, &box, &w->scratch, err) : STATUS_OK;
+    return w->opt->phash ? pack_phash(&item->phash, &view, &box, &w->workspace, err) : STATUS_OK;
 }
 
 /* An upper bound on decoding and resizing: in addition to decoding an image as wide as the new one
@@ -170,9 +170,9 @@ static uint64_t resize_memory_bytes(uint64_t decode_bytes, int32_t width_px, int
 /* Frees what a large image needed before its work is given back. */
 static void trim_worker(struct pack_worker *w) {
     image_decoder_trim(w->decoder, KEEP_DECODER_BYTES);
-    if (w->scratch.capacity_bytes > KEEP_PIXELS_BYTES) {
-        resize_scratch_fini(&w->scratch);
-        resize_scratch_init(&w->scratch);
+    if (w->workspace.capacity_bytes > KEEP_PIXELS_BYTES) {
+        resize_workspace_fini(&w->workspace);
+        resize_workspace_init(&w->workspace);
     }
     if (w->pixels_bytes > KEEP_PIXELS_BYTES) {
         free(w->pixels);

@@ -20,7 +20,7 @@ struct folders_archive {
     size_t prefix_bytes;         /* of a name, up to its class */
     struct source_names folders; /* of all images */
     struct source_names classes;
-    struct byte_buffer scratch; /* first bytes of images whose folders are listed */
+    struct byte_buffer workspace; /* first bytes of images whose folders are listed */
 };
 
 /* Size of the folder in a member's name, with the slash; 0: none. */
@@ -104,7 +104,7 @@ static enum status list_folders(struct folders_archive *f, struct error *err) {
     f->listing = true;
     for (;;) {
         bool fits;
-        enum status s = next_image(f, &f->scratch, &fits, err);
+        enum status s = next_image(f, &f->workspace, &fits, err);
         if (s != STATUS_OK) {
             f->listing = false;
             return s == STATUS_END ? source_names_sort(&f->folders, err) : s;
@@ -224,13 +224,13 @@ static void folders_archive_close(struct source *s) {
     source_archive_close(f->archive);
     source_names_fini(&f->folders);
     source_names_fini(&f->classes);
-    byte_buffer_fini(&f->scratch);
+    byte_buffer_fini(&f->workspace);
 }
 
 static enum status
 folders_archive_open(struct source *s, const struct source_options *opt, struct error *err) {
     struct folders_archive *f = (struct folders_archive *)s;
-    byte_buffer_init(&f->scratch, SOURCE_MAX_IMAGE_BYTES);
+    byte_buffer_init(&f->workspace, SOURCE_MAX_IMAGE_BYTES);
     source_names_init(&f->folders);
     source_names_init(&f->classes);
     FAIL_IF(

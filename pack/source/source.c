@@ -84,14 +84,14 @@ enum status source_next(struct source *s, struct source_row *row, struct error *
 enum status source_skip(struct source *s, uint64_t count, uint64_t *skipped, struct error *err) {
     REQUIRE(s && skipped);
     *skipped = 0;
-    if (!s->scratch) {
-        s->scratch = malloc(sizeof(*s->scratch));
-        TRY_MEMORY(s->scratch, err, "out of memory for a row");
-        source_row_init(s->scratch);
+    if (!s->workspace) {
+        s->workspace = malloc(sizeof(*s->workspace));
+        TRY_MEMORY(s->workspace, err, "out of memory for a row");
+        source_row_init(s->workspace);
     }
     enum status status = STATUS_OK;
     while (status == STATUS_OK && *skipped < count) {
-        status = take_row(s, s->scratch, true, err);
+        status = take_row(s, s->workspace, true, err);
         *skipped += status == STATUS_OK;
     }
     return status;
@@ -172,9 +172,9 @@ const char *source_etag(const struct source *s) {
 
 void source_close(struct source *s) {
     if (s) {
-        if (s->scratch) {
-            source_row_fini(s->scratch);
-            free(s->scratch);
+        if (s->workspace) {
+            source_row_fini(s->workspace);
+            free(s->workspace);
         }
         s->type->close(s);
         json_writer_fini(&s->json);

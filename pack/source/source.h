@@ -296,7 +296,7 @@ void source_position(const struct source *s, uint64_t *position_bytes, uint64_t 
 /* Whether it is an uncompressed tar, so that rows' offsets are offsets in its file. */
 bool source_is_plain_tar(const struct source *s);
 
-/* The ETag of a file at a server, once a row was read; else "". Valid until source_close. */
+/* The ETag of a remote file, once a row was read; else "". Valid until source_close. */
 const char *source_etag(const struct source *s);
 void source_close(struct source *s); /* accepts NULL */
 

@@ -105,8 +105,8 @@ struct source {
     uint64_t position_bytes, size_bytes; /* in the file; both 0 for a pipe */
     const char *const *class_names;      /* owned by the kind; NULL: none */
     size_t class_count;
-    struct json_writer json;    /* of the current row, for kinds that write one */
-    struct source_row *scratch; /* of source_skip; NULL: not needed yet */
+    struct json_writer json;      /* of the current row, for kinds that write one */
+    struct source_row *workspace; /* of source_skip; NULL: not needed yet */
 };
 
 /* Usual names of columns and JSON members in order of preference, ended with NULL. */

@@ -393,7 +393,7 @@ static enum status next_row(struct source_wds *w, struct source_row *row, struct
     }
     if (!has_caption(w, &parts) && parts.class_id) {
         source_row_reject(row, REASON_CAPTION_MISSING,
-                          "no caption, and no class: a .cls needs classnames.txt beside the "
+                          "no caption, and no class: a .cls needs classnames.txt next to the "
                           "archive or in the folder above");
     }
     if (!has_caption(w, &parts)) {
@@ -406,7 +406,7 @@ static enum status next_row(struct source_wds *w, struct source_row *row, struct
     return STATUS_OK;
 }
 
-/* Where a tar at a server can be opened again: nothing of the rows before is still to come, and
+/* Where a remote tar can be opened again: nothing of the rows before is still to come, and
  * the next header lies within the file. */
 static void mark_place(struct source_wds *w) {
     const struct source_archive_view v = source_archive_view(w->archive);

@@ -31,7 +31,7 @@ struct bench {
     size_t count;
     struct image_decoder *decoder;
     struct augment_options options;
-    struct augment_scratch scratch;
+    struct augment_workspace workspace;
     uint8_t *slot;
     struct image_view view;
     bool reduce; /* decode at 1/2, 1/4, 1/8 where the crop allows it */
@@ -81,7 +81,7 @@ static void one_image(struct bench *b, size_t index, uint64_t epoch) {
     }
     enum status s = image_decode(b->decoder, &view, &box, p->data, p->size_bytes, &decode, &err);
     if (s == STATUS_OK && !b->decode_only) {
-        s = augment_apply(b->slot, &view, &box, &part, &params, &b->options, &b->scratch, &err);
+        s = augment_apply(b->slot, &view, &box, &part, &params, &b->options, &b->workspace, &err);
     }
     if (s != STATUS_OK) {
         die(&err);
@@ -97,7 +97,7 @@ static void one_augmentation(struct bench *b, size_t index, uint64_t epoch) {
     augment_draw(&params, &b->options, v->width_px, v->height_px, 1, epoch, index, 0);
     augment_decode(&part, &params, 1);
     struct image_box box = {part.region.x, part.region.y, part.region.width, part.region.height};
-    if (augment_apply(b->slot, v, &box, &part, &params, &b->options, &b->scratch, &err) !=
+    if (augment_apply(b->slot, v, &box, &part, &params, &b->options, &b->workspace, &err) !=
         STATUS_OK) {
         die(&err);
     }
@@ -160,7 +160,7 @@ int main(int argc, char **argv) {
     struct error err = {0};
     struct bench b = {.images = calloc(MAX_IMAGES, sizeof(struct image))};
     augment_options_default(&b.options, AUGMENT_TRAIN);
-    augment_scratch_init(&b.scratch);
+    augment_workspace_init(&b.workspace);
     b.options.size_px = atoi(argv[1]);
     double seconds = atof(argv[2]);
     if (b.options.size_px < 1 || b.options.size_px > AUGMENT_MAX_SIZE_PX) {
@@ -197,7 +197,7 @@ int main(int argc, char **argv) {
     printf("augmentation alone, of %d x %d pixels:\n", (int)b.view.width_px, (int)b.view.height_px);
     measure_kinds(&b, "", one_augmentation, seconds);
     image_decoder_destroy(b.decoder);
-    augment_scratch_fini(&b.scratch);
+    augment_workspace_fini(&b.workspace);
     free(b.slot);
     return EXIT_SUCCESS;
 }

@@ -36,7 +36,7 @@ static atomic_size_t bad_count;
 struct worker {
     pthread_t thread;
     struct image_decoder *decoder;
-    struct resize_scratch scratch;
+    struct resize_workspace workspace;
     struct byte_buffer jpeg;
     uint8_t *pixels;
     size_t pixels_bytes;
@@ -79,7 +79,7 @@ static enum status encode(struct worker *w,
         }
     }
     struct image_view out = {w->pixels, width_px, height_px, (size_t)width_px * 3};
-    TRY(resize_image(&out, view, box, NULL, RESIZE_BICUBIC, false, &w->scratch, err));
+    TRY(resize_image(&out, view, box, NULL, RESIZE_BICUBIC, false, &w->workspace, err));
     w->jpeg.size_bytes = 0;
     return image_encode_jpeg(&w->jpeg, &out, quality, err);
 }
@@ -128,7 +128,7 @@ int main(int argc, char **argv) {
         load_tar(argv[i]);
     }
     for (size_t i = 0; i < threads; i++) {
-        resize_scratch_init(&workers[i].scratch);
+        resize_workspace_init(&workers[i].workspace);
         byte_buffer_init(&workers[i].jpeg, 0);
         if (image_decoder_create(&workers[i].decoder, NULL, &err) != STATUS_OK) {
             die(&err);

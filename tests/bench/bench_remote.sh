@@ -1,5 +1,5 @@
 #!/bin/bash
-# The loader on a dataset at a server: bench_remote.sh DIR [ROUNDS]
+# The loader on a remote dataset: bench_remote.sh DIR [ROUNDS]
 #
 # nginx on the loopback interface serves DIR. In turns: the local folder, single requests, a cold cache, the same cache
 # warm, and what limits a cold one: `curl --parallel` of the same pieces of 8 MiB to files, as pairs per second, and the

@@ -22,7 +22,7 @@ enum { MAX_SIZE_PX = 4096, MAX_ROUNDS = 4000, ROUND_NS = 500000, FILL = 128, SET
 
 struct bench {
     struct image_view in, out, source; /* source: 500 x 375 */
-    struct resize_scratch scratch;
+    struct resize_workspace workspace;
     double seconds;
     bool json;
     double copy_s; /* of one image */
@@ -101,14 +101,14 @@ static void run_translate(struct bench *b, const struct job *j) {
 }
 
 static void run_blur(struct bench *b, const struct job *j) {
-    (void)op_blur_with(j->kernels, &b->out, &b->in, j->number, b->in.width_px / 20, &b->scratch,
+    (void)op_blur_with(j->kernels, &b->out, &b->in, j->number, b->in.width_px / 20, &b->workspace,
                        NULL);
 }
 
 static void run_resize(struct bench *b, const struct job *j) {
     const struct image_box box = {0, 0, b->source.width_px, b->source.height_px};
     (void)resize_image_with(j->kernels, &b->out, &b->source, &box, &box,
-                            j->number > 1 ? RESIZE_BICUBIC : RESIZE_BILINEAR, false, &b->scratch,
+                            j->number > 1 ? RESIZE_BICUBIC : RESIZE_BILINEAR, false, &b->workspace,
                             NULL);
 }
 
@@ -222,6 +222,6 @@ int main(int argc, char **argv) {
     free(b.in.data);
     free(b.out.data);
     free(b.source.data);
-    resize_scratch_fini(&b.scratch);
+    resize_workspace_fini(&b.workspace);
     return EXIT_SUCCESS;
 }

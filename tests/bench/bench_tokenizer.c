@@ -30,7 +30,7 @@ struct bench {
 };
 
 static struct error err;
-static char scratch[CAPTION_CLEAN_BOUND_BYTES(SHARD_MAX_TEXT_BYTES)];
+static char workspace[CAPTION_CLEAN_BOUND_BYTES(SHARD_MAX_TEXT_BYTES)];
 
 static void must(enum status s) {
     if (s < STATUS_OK) {
@@ -68,7 +68,7 @@ static void read_one(struct bench *b, uint64_t i) {
 
 static void clean_one(struct bench *b, uint64_t i) {
     const struct tokenizer_text *t = &b->stored[i % b->caption_count];
-    (void)caption_clean(scratch, t->data, t->size_bytes);
+    (void)caption_clean(workspace, t->data, t->size_bytes);
 }
 
 static void encode_one(struct bench *b, uint64_t i) {
@@ -79,7 +79,7 @@ static void encode_one(struct bench *b, uint64_t i) {
 static void all_of(struct bench *b, const struct dataset_sample *s) {
     struct shard_text text;
     must(caption_reader_get(b->reader, s, 0, &text, &err));
-    encode(b, scratch, caption_clean(scratch, text.data, text.size_bytes));
+    encode(b, workspace, caption_clean(workspace, text.data, text.size_bytes));
 }
 
 static uint64_t at_random(const struct bench *b, uint64_t i) {
@@ -146,7 +146,7 @@ static void load(struct bench *b, const char *directory) {
             must(caption_reader_get(b->reader, s, 0, &text, &err));
             b->stored[b->sample_count] = copy_text(text.data, text.size_bytes);
             b->cleaned[b->sample_count] =
-                copy_text(scratch, caption_clean(scratch, text.data, text.size_bytes));
+                copy_text(workspace, caption_clean(workspace, text.data, text.size_bytes));
             b->sample_count++;
         }
     }

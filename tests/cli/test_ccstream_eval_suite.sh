@@ -123,7 +123,7 @@ pkill -9 -P $pid || true
 ! wait $pid || fail "a suite without ranks has ended well"
 has err.txt 'sets are not evaluated yet; run the same command again'
 
-# ---- sets at a server
+# ---- remote sets
 rm -f port.txt
 "$python" "$SRC/tests/net/fault_server.py" . >port.txt &
 server=$!

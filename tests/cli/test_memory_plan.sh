@@ -1,6 +1,6 @@
 # The planned memory of open_clip's towers is what a step uses: between a small and a larger batch, peak resident
 # memory grows as the plan does, within 5 %; of residual networks within 8 %. Here it grows 3.3 % faster: a third of that is
-# scratch of the input gradients that are added, which is not planned; the convolutions' own scratch is next to nothing.
+# workspace of the input gradients that are added, which is not planned; the convolutions' own workspace is next to nothing.
 # not under sanitizers: they take memory of their own
 set -eu
 cat >model.py <<'PY'

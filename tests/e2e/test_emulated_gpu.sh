@@ -1,5 +1,5 @@
 #!/bin/bash
-# Whole training steps on the emulated GPU (tests/support/cuda_emulation): recorded and op by op, with
+# Whole training steps on the emulated GPU (tests/support/cuda_emulation): captured and op by op, with
 # everything done at once and as late as CUDA allows, the state on the device and in pinned memory,
 # interrupted and resumed: the same bytes. And what ccbench reports of such a step. More combinations:
 # emulated_gpu.sh.
@@ -35,13 +35,13 @@ numbers() {
 
 train now eager --loss sogclr --cuda-graph off
 has err.txt "precision bf16, as on every GPU; --precision f32 for exact f32"
-train late recorded --loss sogclr --cuda-graph on --state-memory pinned --checkpoint-every 2 --keep-checkpoints 2
+train late captured --loss sogclr --cuda-graph on --state-memory pinned --checkpoint-every 2 --keep-checkpoints 2
 has err.txt "2 steps as one of 2 graphs of "
-same eager recorded
+same eager captured
 [ "$(grep -c '"launches":' eager/metrics.jsonl)" = 4 ] || fail "launches are not recorded"
 
 # Interrupted within the epoch, and resumed op by op.
-interrupted recorded 2 parts
+interrupted captured 2 parts
 sed -i 's/"cuda-graph":"on"/"cuda-graph":"off"/' parts/config.json
 CCSTREAM_EMULATED=late expect 0 "$BIN/ccstream-train" --resume parts --steps 4
 same eager parts
@@ -60,7 +60,7 @@ CCSTREAM_EMULATED=now expect 64 "$BIN/ccstream-train" --data data --image-tower 
     --batch-size 4 --device cuda --loss-tile 2 --state-memory device --out refused
 has err.txt "--state-memory device is not possible"
 
-# What a step takes of the device is what was planned and the device's own; a recorded step has the
+# What a step takes of the device is what was planned and the device's own; a captured step has the
 # launches of one op by op but for the copies of values, ids and report, the loss among its operators.
 CCSTREAM_EMULATED=late expect 0 "$BIN/ccbench" step --device cuda --loss sogclr --state-memory device \
     --image-tower tiny --text-tower tiny --image-size 8 --stem small --tokens 8 --batch-size 4 \
@@ -68,8 +68,8 @@ CCSTREAM_EMULATED=late expect 0 "$BIN/ccbench" step --device cuda --loss sogclr 
 number() {
     sed -n "s/.*\"$1\":\([0-9.]*\),.*/\1/p" out.txt
 }
-[ "$(number used_bytes)" = $(($(number planned_bytes) + $(number scratch_bytes))) ] ||
-    fail "used is not planned and scratch: $(cat out.txt)"
+[ "$(number used_bytes)" = $(($(number planned_bytes) + $(number workspace_bytes))) ] ||
+    fail "used is not planned and workspace: $(cat out.txt)"
 [ "$(number eager_launches)" = $(($(number launches) + 3)) ] || fail "launches: $(cat out.txt)"
 has out.txt '"name":"loss"'
 has out.txt '"idle_fraction":0'
@@ -78,8 +78,8 @@ has out.txt '"idle_fraction":0'
 expect 0 "$BIN/ccstream-train" --data data --image-tower tiny --text-tower tiny --image-size 8 --batch-size 4 --device cuda --dry-run
 has out.txt "for CUDA, its libraries and captured steps"
 own=$(sed -n 's/^device  *\([0-9.]*\) MiB.*/\1/p' out.txt)
-workspace=$(sed -n 's/^workspace  *up to \([0-9.]*\) GiB.*/\1/p' out.txt)
-sed -n 's/.*"planned_bytes":\([1-9][0-9]*\),"used_bytes":\([0-9]*\),"scratch_bytes":\([0-9]*\),.*/\1 \2 \3/p' \
+workspace=$(sed -n 's/^cuDNN  *up to \([0-9.]*\) GiB.*/\1/p' out.txt)
+sed -n 's/.*"planned_bytes":\([1-9][0-9]*\),"used_bytes":\([0-9]*\),"workspace_bytes":\([0-9]*\),.*/\1 \2 \3/p' \
     "$SRC"/tests/bench/results/gpu-*/results*.jsonl >measured.txt
 [ "$(wc -l <measured.txt)" -ge 15 ] || fail "steps of a GPU: $(cat measured.txt)"
 awk -v own="$own" -v workspace="$workspace" '{ blas = 32; mib = 2 ^ 20
@@ -88,7 +88,7 @@ awk -v own="$own" -v workspace="$workspace" '{ blas = 32; mib = 2 ^ 20
 expect 0 "$BIN/ccstream-train" --data data --image-tower tiny --text-tower tiny --image-size 8 --batch-size 4 --device cpu --dry-run
 hasnt out.txt "CUDA"
 
-# Where nothing can be recorded, steps run op by op, with a line for each shape that reports it.
+# Where nothing can be captured, steps run op by op, with a line for each shape that reports it.
 CCSTREAM_EMULATED_FAULT=capture expect 0 "$BIN/ccbench" step --device cuda \
     --image-tower tiny --text-tower tiny --image-size 8 --stem small --tokens 2 --batch-size 2 \
     --vocab 10 --machine off --steps 1 --json
@@ -97,9 +97,9 @@ has err.txt "steps run op by op: "
 has out.txt '"cuda_graph":"off"'
 
 train now views --task two-views --loss simclr --cuda-graph off --micro-batch 3
-train late recorded-views --task two-views --loss simclr --micro-batch 3
+train late captured-views --task two-views --loss simclr --micro-batch 3
 has err.txt "2 steps as one of 2 graphs of "
-same views recorded-views
+same views captured-views
 
 # What the device has no kernel for is refused before any work.
 CCSTREAM_EMULATED=now expect 69 "$BIN/ccstream-train" --data data --batch-size 4 --device cuda --optimizer lars --out lars

@@ -94,7 +94,7 @@ refused 'vision_cfg.act_kwargs is {"approximate":"tanh"}; only null can' ', "act
 refused 'text_cfg.act_layer is "swish"; this field is not known' "" ', "act_layer": "swish"' ""
 refused 'vision_cfg.colour is 1; this field is not known' ', "colour": 1' "" ""
 model "" "" "" | sed 's/"layers": 2, "width": 32/"layers": [1,1,1,1], "width": 32/' >bad.json
-expect_message 64 'size 40 px is no multiple of 32' "$BIN/ccstream-train" --data data $own --out no --model bad.json --image-size 40
+expect_message 64 'size 40 px is not a multiple of 32' "$BIN/ccstream-train" --data data $own --out no --model bad.json --image-size 40
 model ', "ls_init_value": null, "patch_dropout": 0.0, "pool_type": "tok"' ', "eos_id": 2' '"quick_gelu": true, ' >plain.json
 "$BIN/ccstream-train" --data data $own --out no --model plain.json --dry-run >plan.txt 2>&1 || fail "$(cat plan.txt)"
 echo '{"embed_dim": ' >bad.json

@@ -220,7 +220,7 @@ refused() { # refused CODE PATTERN EDIT...: there, edited
     expect_message "$code" "$pattern" "$BIN/ccstream-eval" retrieval bad --data data
 }
 refused 65 'visual.ln_pre.bias is missing, of shape (32)' --drop visual.ln_pre.bias
-refused 65 'visual.extra (3, 2) is no tensor of the model' --add visual.extra=3,2
+refused 65 'visual.extra (3, 2) is not a tensor of the model' --add visual.extra=3,2
 refused 65 'visual.proj is (24, 32), the model has (32, 24)' --shape visual.proj=24,32
 refused 65 'element 0 of ln_final.weight is nan; weights must be finite' --nan ln_final.weight
 refused 65 'logit_scale is nan' --nan logit_scale

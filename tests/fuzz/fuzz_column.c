@@ -22,7 +22,7 @@ static void demand(bool holds) {
     }
 }
 
-static void check_rows(const struct column *c, struct column_scratch *s) {
+static void check_rows(const struct column *c, struct column_workspace *s) {
     for (uint64_t i = 0; i < column_info(c)->rows; i++) {
         const uint8_t *row = NULL;
         size_t row_bytes = 0;
@@ -38,17 +38,17 @@ static void check_rows(const struct column *c, struct column_scratch *s) {
     }
 }
 
-static void check_copy(const struct column *c, struct column_scratch *s, struct file_system *fs) {
+static void check_copy(const struct column *c, struct column_workspace *s, struct file_system *fs) {
     static const char *const from[] = {"."};
     const struct column_copy how = {
         .from_fs = fs, .fs = fs, .from = from, .from_count = 1, .to = "./to"};
     struct column *copy = NULL;
-    struct column_scratch *other = NULL;
+    struct column_workspace *other = NULL;
     demand(fs->make_directory(fs->context, "./to", NULL) == STATUS_OK);
     demand(column_copy_all(&how, NULL) == STATUS_OK);
     demand(column_open(&copy, fs, "./to", "x", NULL, NULL) == STATUS_OK);
     demand(column_verify(copy, NULL) == STATUS_OK);
-    demand(column_scratch_create(&other, NULL) == STATUS_OK);
+    demand(column_workspace_create(&other, NULL) == STATUS_OK);
     demand(column_info(copy)->rows == column_info(c)->rows);
     for (uint64_t i = 0; i < column_info(c)->rows; i++) {
         const uint8_t *a = NULL;
@@ -60,7 +60,7 @@ static void check_copy(const struct column *c, struct column_scratch *s, struct 
         demand(column_get(copy, other, id, &b, &b_bytes, NULL) == STATUS_OK);
         demand(a_bytes == b_bytes && memcmp(a, b, a_bytes) == 0);
     }
-    column_scratch_destroy(other);
+    column_workspace_destroy(other);
     column_close(copy);
 }
 
@@ -80,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     static uint8_t bytes[MAX_BYTES];
     struct file_system *fs = NULL;
     struct column *c = NULL;
-    struct column_scratch *s = NULL;
+    struct column_workspace *s = NULL;
     if (size_bytes > MAX_BYTES) {
         return 0;
     }
@@ -96,7 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
     demand(file_memory_create(&fs, NULL) == STATUS_OK);
     demand(fs->make_directory(fs->context, "./columns", NULL) == STATUS_OK);
     demand(file_write_atomic(fs, "./columns/x.ccc", bytes, size_bytes, NULL) == STATUS_OK);
-    demand(column_scratch_create(&s, NULL) == STATUS_OK);
+    demand(column_workspace_create(&s, NULL) == STATUS_OK);
     if (column_open(&c, fs, ".", "x", NULL, NULL) == STATUS_OK) {
         check_rows(c, s);
         if (column_verify(c, NULL) == STATUS_OK) {
@@ -104,7 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes) {
         }
         column_close(c);
     }
-    column_scratch_destroy(s);
+    column_workspace_destroy(s);
     file_memory_destroy(fs);
     return 0;
 }

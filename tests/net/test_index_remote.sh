@@ -1,5 +1,5 @@
 #!/bin/bash
-# ccpack index -o DIR of tars at a server: the indexes, order and batches of local tars; a kill, a tar that changes, a
+# ccpack index -o DIR of remote tars: the indexes, order and batches of local tars; a kill, a tar that changes, a
 # folder that is published, whose tars are where its manifest says and nowhere private.
 . "$SRC/tests/support/cli.sh"
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }

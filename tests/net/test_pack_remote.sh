@@ -1,5 +1,5 @@
 #!/bin/bash
-# ccpack -o DIR of tars at a server: the dataset of local tars; a connection that breaks, a quota, a kill, a tar that
+# ccpack -o DIR of remote tars: the dataset of local tars; a connection that breaks, a quota, a kill, a tar that
 # changes, addresses that end, tokens, private addresses, servers without ranges.
 . "$SRC/tests/support/cli.sh"
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Datasets at a server: every program that opens one takes its URL, and has the same samples and
+# Remote datasets: every program that opens one takes its URL, and has the same samples and
 # batches as from the local folder, whatever the server does; a replaced shard is an error.
 . "$SRC/tests/support/cli.sh"
 command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }

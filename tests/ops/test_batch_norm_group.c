@@ -135,7 +135,7 @@ static void compare(const struct op_case *c, const struct op_data *got, const st
     }
     for (int i = 0; i < c->count; i++) {
         const enum op_role role = c->operands[i].role;
-        if (got->t[i].data != NULL && role != ROLE_IN && role != ROLE_SCRATCH) {
+        if (got->t[i].data != NULL && role != ROLE_IN && role != ROLE_WORKSPACE) {
             op_cases_compare_norms(c, c->operands[i].name, &got->t[i], &ref->t[i], 1e-12);
         }
     }

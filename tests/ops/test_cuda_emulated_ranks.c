@@ -1,8 +1,8 @@
 /*
  * Ranks on emulated GPUs: each a process of its own, with tests/support/nccl instead of NCCL.
  * Gathers, merges and sums are in order with the ops of the device, also where everything runs as
- * late as CUDA allows; each rank records steps or not as it likes; the state of samples that ranks
- * share is bit-identical to that of one rank.
+ * late as CUDA allows; ranks capture steps independently of each other; the state of samples that
+ * ranks share is bit-identical to that of one rank.
  */
 #include <math.h>
 #include <pthread.h>
@@ -215,11 +215,11 @@ TEST(collectives_are_in_order_with_the_ops) {
     }
 }
 
-/* ---- recordings ---- */
+/* ---- captured steps ---- */
 
 struct mixed {
-    bool recorded;
-    float result[MAX_WORLD][SMALL]; /* of the run that is not recorded, by rank */
+    bool captures;
+    float result[MAX_WORLD][SMALL]; /* of the run without captured steps, by rank */
 };
 
 struct step {
@@ -246,42 +246,42 @@ static enum status compute(void *cookie, struct error *err) {
     return STATUS_OK;
 }
 
-/* Rank r begins to record at step r. */
+/* Rank r captures step r. */
 static void record_alone(struct device *dev, int rank, int world, void *shared) {
     struct mixed *m = shared;
     struct step s = {.dev = dev, .rank = rank, .world = world};
-    struct recording *steps = NULL;
+    struct captured_step *steps = NULL;
     struct error why = {0};
     open_buffers(&s.b, dev, world);
     fill(dev, s.b.own, SMALL, 1.0 + 0.3 * rank);
     fill(dev, s.b.grad, COUNT, 0.7 - 0.1 * rank);
     for (int step = 0; step < STEPS + MAX_WORLD; step++) {
-        if (m->recorded && step > 0 && step == rank + 1) {
-            demand_ok(device_record(dev, &steps, compute, &s, &why, &err));
+        if (m->captures && step > 0 && step == rank + 1) {
+            demand_ok(device_capture(dev, &steps, compute, &s, &why, &err));
             demand(steps != NULL);
         }
         demand_ok(steps != NULL ? dev->stream->replay(dev, steps, &err) : compute(&s, &err));
     }
     demand_ok(dev->ops->sync(dev, &err));
     demand(s.b.own[0] != 0.0f && isfinite(s.b.own[0]));
-    if (!m->recorded) {
+    if (!m->captures) {
         memcpy(m->result[rank], s.b.own, sizeof m->result[rank]);
     } else {
         const struct device_counters c = dev->stream->counters(dev);
         demand(memcmp(m->result[rank], s.b.own, sizeof m->result[rank]) == 0);
-        demand(c.recordings == 1 && c.replays >= STEPS);
-        demand(c.recorded_launches == (uint64_t)(3 + world)); /* those of `add` */
+        demand(c.captures == 1 && c.replays >= STEPS);
+        demand(c.captured_launches == (uint64_t)(3 + world)); /* those of `add` */
     }
-    dev->stream->record_free(dev, steps);
+    dev->stream->captured_free(dev, steps);
     close_buffers(&s.b, dev);
 }
 
 TEST(each_rank_records_steps_when_it_likes) {
     struct mixed *m = shared_memory(sizeof *m);
     for (int world = 2; world <= 3; world++) {
-        m->recorded = false;
+        m->captures = false;
         run_ranks(world, NOW, record_alone, m);
-        m->recorded = true;
+        m->captures = true;
         for (int when = NOW; when <= APART; when++) {
             run_ranks(world, (enum when)when, record_alone, m);
         }

@@ -1,7 +1,7 @@
 /*
- * Recordings on the emulated GPU. Calls between begin and end are recorded, not executed. A replay
- * reads the values on the device at that time (step, rate, soundness, inputs) and gives the bits of
- * the same calls made one by one. Waits and copies cannot be recorded.
+ * Captured steps on the emulated GPU. Calls between begin and end are captured, not executed. A
+ * replay reads the values on the device at that time (step, rate, soundness, inputs) and gives the
+ * bits of the same calls made one by one. Waits and copies cannot be captured.
  */
 #include <math.h>
 #include <string.h>
@@ -20,7 +20,7 @@ struct side {
     struct tensor flat[BUFFERS], matrix[BUFFERS];
     struct step_values *sent; /* of alloc_host */
     float *input;
-    struct recording *steps;
+    struct captured_step *steps;
 };
 
 static void open_side(struct side *s) {
@@ -52,7 +52,7 @@ static void open_side(struct side *s) {
 }
 
 static void close_side(struct side *s) {
-    s->dev->stream->record_free(s->dev, s->steps);
+    s->dev->stream->captured_free(s->dev, s->steps);
     s->dev->stream->free_host(s->dev, s->sent);
     s->dev->stream->free_host(s->dev, s->input);
     for (int i = 0; i < BUFFERS; i++) {
@@ -103,7 +103,7 @@ static enum status compute(struct side *s, struct error *err) {
 
 enum { NOT_FINITE = 1 << 8 }; /* of a step: one of its gradients */
 
-static void one_step(struct side *s, int how, bool records) {
+static void one_step(struct side *s, int how, bool captures) {
     const int step = how & ~NOT_FINITE;
     const struct device_stream *stream = s->dev->stream;
     struct error err = {0};
@@ -117,13 +117,13 @@ static void one_step(struct side *s, int how, bool records) {
     assert_ok(stream->follow(s->dev, QUEUE_COMPUTE, 0, &err), err);
     *s->sent = (struct step_values){.step = (uint64_t)step, .lr = 1e-2 / (step + 1)};
     assert_ok(s->dev->ops->upload(s->dev, s->values, s->sent, STEP_VALUES_SET_BYTES, &err), err);
-    if (records && step == 1) {
+    if (captures && step == 1) {
         const uint64_t before = emulation_launches_count();
-        assert_ok(stream->record_begin(s->dev, &err), err);
+        assert_ok(stream->capture_begin(s->dev, &err), err);
         assert_ok(compute(s, &err), err);
-        assert_ok(stream->record_end(s->dev, &s->steps, &err), err);
+        assert_ok(stream->capture_end(s->dev, &s->steps, &err), err);
         assert_int_equal(emulation_launches_count(), before); /* noted, not done */
-        assert_int_equal(stream->counters(s->dev).recorded_launches, 7);
+        assert_int_equal(stream->counters(s->dev).captured_launches, 7);
     }
     assert_ok(s->steps != NULL ? stream->replay(s->dev, s->steps, &err) : compute(s, &err), err);
     assert_ok(stream->mark(s->dev, QUEUE_COMPUTE, 1, &err), err);
@@ -148,21 +148,21 @@ static void same(struct side *a, struct side *b) {
     }
 }
 
-TEST(recorded_steps_give_the_same_bits) {
+TEST(captured_steps_give_the_same_bits) {
     static struct side eager;
-    static struct side recorded;
+    static struct side captured;
     open_side(&eager);
-    open_side(&recorded);
+    open_side(&captured);
     for (int step = 0; step < STEPS; step++) {
         one_step(&eager, step, false);
-        one_step(&recorded, step, true);
-        same(&eager, &recorded);
+        one_step(&captured, step, true);
+        same(&eager, &captured);
     }
-    const struct device_counters c = recorded.dev->stream->counters(recorded.dev);
-    assert_true(c.recordings == 1 && c.replays == STEPS - 1);
-    assert_int_equal(eager.dev->stream->counters(eager.dev).recordings, 0);
+    const struct device_counters c = captured.dev->stream->counters(captured.dev);
+    assert_true(c.captures == 1 && c.replays == STEPS - 1);
+    assert_int_equal(eager.dev->stream->counters(eager.dev).captures, 0);
     close_side(&eager);
-    close_side(&recorded);
+    close_side(&captured);
 }
 
 static struct step_values values_of(struct side *s) {
@@ -172,12 +172,12 @@ static struct step_values values_of(struct side *s) {
     return v;
 }
 
-/* One recording: from the first step whose gradient is not finite, value and moments keep their
+/* One captured step: from the first step whose gradient is not finite, value and moments keep their
  * bits. */
 TEST(replayed_steps_change_nothing_after_an_unsound_one) {
     static const int steps[] = {0, 1, 2 | NOT_FINITE, 3};
     static const enum buffer kept[] = {VALUE, M, V};
-    static struct side sides[2]; /* op by op, recorded */
+    static struct side sides[2]; /* op by op, captured */
     struct error err = {0};
     for (int k = 0; k < 2; k++) {
         struct side *s = &sides[k];
@@ -208,29 +208,29 @@ TEST(waits_and_copies_cannot_be_recorded) {
     float host = 0.0f;
     open_side(&s);
     const struct ops *ops = s.dev->ops;
-    assert_ok(s.dev->stream->record_begin(s.dev, &err), err);
+    assert_ok(s.dev->stream->capture_begin(s.dev, &err), err);
     assert_status(ops->sync(s.dev, &err), STATUS_UNSUPPORTED, err);
     assert_status(ops->download(s.dev, &host, s.values, 4, &err), STATUS_UNSUPPORTED, err);
     assert_status(ops->upload(s.dev, s.values, &host, 4, &err), STATUS_UNSUPPORTED, err);
     assert_status(ops->alloc(s.dev, 4, &more, &err), STATUS_UNSUPPORTED, err);
-    assert_ok(s.dev->stream->record_end(s.dev, NULL, &err), err);
+    assert_ok(s.dev->stream->capture_end(s.dev, NULL, &err), err);
     assert_ok(ops->sync(s.dev, &err), err);
-    assert_int_equal(s.dev->stream->counters(s.dev).recordings, 0);
+    assert_int_equal(s.dev->stream->counters(s.dev).captures, 0);
     close_side(&s);
 }
 
-/* A call that a driver refuses during a recording invalidates the recording and nothing else. */
-TEST(an_invalid_recording_leaves_the_device_usable) {
+/* A call that a driver refuses during a capture invalidates the capture and nothing else. */
+TEST(an_invalid_capture_leaves_the_device_usable) {
     static struct side s;
     struct error err = {0};
     void *more = NULL;
     open_side(&s);
     const struct ops *ops = s.dev->ops;
     assert_ok(ops->alloc(s.dev, 4, &more, &err), err);
-    assert_ok(s.dev->stream->record_begin(s.dev, &err), err);
+    assert_ok(s.dev->stream->capture_begin(s.dev, &err), err);
     assert_ok(compute(&s, &err), err);
     ops->free(s.dev, more); /* refused, but it returns no status */
-    assert_status(s.dev->stream->record_end(s.dev, &s.steps, &err), STATUS_DEVICE, err);
+    assert_status(s.dev->stream->capture_end(s.dev, &s.steps, &err), STATUS_DEVICE, err);
     assert_true(s.steps == NULL);
     assert_ok(ops->sync(s.dev, &err), err);
     ops->free(s.dev, more);

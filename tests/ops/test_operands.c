@@ -36,7 +36,7 @@ static bool differ(const struct op_case *c, const struct op_data *a, const struc
         for (int64_t e = 0; e < tensor_count(&a->t[i]) && a->raw[i] != NULL; e++) {
             const double x = op_value(&a->t[i], e);
             const double y = op_value(&b->t[i], e);
-            if (role != ROLE_IN && role != ROLE_SCRATCH && !(fabs(x - y) <= 0.01 * fabs(y))) {
+            if (role != ROLE_IN && role != ROLE_WORKSPACE && !(fabs(x - y) <= 0.01 * fabs(y))) {
                 return true;
             }
         }
@@ -66,7 +66,7 @@ static bool may_be_swapped(const struct op_case *c, int a, int b) {
             return true;
         }
     }
-    return c->operands[a].role == ROLE_SCRATCH || c->operands[b].role == ROLE_SCRATCH;
+    return c->operands[a].role == ROLE_WORKSPACE || c->operands[b].role == ROLE_WORKSPACE;
 }
 
 /* A call with operands a and b swapped must be refused or give other results. */

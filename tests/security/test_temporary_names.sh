@@ -11,7 +11,7 @@ product '(^|[^a-z_])(mkstemps?|mkdtemp|tmpnam|tempnam|tmpfile)\(|fopen(64)?\([^;
     grep -vE '^loader/remote/open\.c:|^formats/base/file_posix\.c:.*mkdtemp' >bad.txt || true
 [ ! -s bad.txt ] || { cat bad.txt; fail "another way to make a file"; }
 # Names that end in .tmp: the function, what removes them, and what a resumed run finds again: the list of rejects, and indexes of
-# tars at a server.
+# remote tars.
 product '"[^"]*\.tmp"' | cut -d: -f1 | sort -u >names.txt
 cat >known.txt <<'KNOWN'
 formats/base/file_util.c

@@ -116,24 +116,24 @@ seconds(struct device *dev, double *out, int32_t from, int32_t to, struct error 
     return STATUS_OK;
 }
 
-static enum status record_begin(struct device *dev, struct error *err) {
+static enum status capture_begin(struct device *dev, struct error *err) {
     (void)dev;
     (void)err;
     lazy_counts.records_begun++;
-    return error_set(err, lazy_refusal, "nothing is recorded here");
+    return error_set(err, lazy_refusal, "nothing is captured here");
 }
 
-static enum status record_end(struct device *dev, struct recording **out, struct error *err) {
+static enum status capture_end(struct device *dev, struct captured_step **out, struct error *err) {
     (void)out;
-    return record_begin(dev, err);
+    return capture_begin(dev, err);
 }
 
-static enum status replay(struct device *dev, struct recording *r, struct error *err) {
+static enum status replay(struct device *dev, struct captured_step *r, struct error *err) {
     (void)r;
-    return record_begin(dev, err);
+    return capture_begin(dev, err);
 }
 
-static void record_free(struct device *dev, struct recording *r) {
+static void captured_free(struct device *dev, struct captured_step *r) {
     (void)dev;
     (void)r;
 }
@@ -158,10 +158,10 @@ const struct device_stream lazy_stream = {
     .follow = follow,
     .wait = wait_for,
     .seconds = seconds,
-    .record_begin = record_begin,
-    .record_end = record_end,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
     .replay = replay,
-    .record_free = record_free,
+    .captured_free = captured_free,
     .counters = counters,
     .launches = launches,
 };

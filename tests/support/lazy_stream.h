@@ -2,7 +2,7 @@
  * lazy_stream: a stream for devices that use host memory. It executes requests as late as allowed:
  * a copy in when the compute queue has to wait for a mark after it, a copy out when the host waits
  * for one. Code that does not wait reads old bytes. This tests on the CPU, bit for bit, what the
- * trainer does with a GPU. Steps cannot be recorded there.
+ * trainer does with a GPU. Steps cannot be captured there.
  *
  * A test program linked with --wrap=device_open_with gets it for every device that it opens while
  * lazy_stream_on.
@@ -19,7 +19,7 @@
 
 extern bool lazy_stream_on;
 
-/* What record_begin answers, UNSUPPORTED at first. */
+/* What capture_begin answers, UNSUPPORTED at first. */
 extern enum status lazy_refusal;
 
 struct lazy_counts {

@@ -450,7 +450,7 @@ void op_cases_same_bits(const struct op_case *c,
                         const struct op_data *b,
                         const char *how) {
     for (int i = 0; i < c->count; i++) {
-        if (a->raw[i] != NULL && a->t[i].data != NULL && c->operands[i].role != ROLE_SCRATCH &&
+        if (a->raw[i] != NULL && a->t[i].data != NULL && c->operands[i].role != ROLE_WORKSPACE &&
             memcmp(a->t[i].data, b->t[i].data, tensor_size_bytes(&a->t[i])) != 0) {
             fail_msg("%s: %s %s", op_cases_name(c), c->operands[i].name, how);
         }
@@ -532,7 +532,7 @@ void op_cases_compare(const struct op_case *c,
                       const struct op_data *ref) {
     for (int i = 0; i < c->count; i++) {
         const struct op_operand *o = &c->operands[i];
-        if (got->t[i].data == NULL || o->role == ROLE_IN || o->role == ROLE_SCRATCH) {
+        if (got->t[i].data == NULL || o->role == ROLE_IN || o->role == ROLE_WORKSPACE) {
             continue;
         }
         const double tolerance = op_row_tolerance(c->row, c->real);

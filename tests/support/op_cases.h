@@ -93,7 +93,7 @@ void op_cases_fail_where_it_differed(void);
 
 double op_cases_largest(const struct tensor *t); /* absolute value */
 
-/* Fails where an operand that is no scratch differs; `how` ends the message. */
+/* Fails where an operand that is no workspace differs; `how` ends the message. */
 void op_cases_same_bits(const struct op_case *c,
                         const struct op_data *a,
                         const struct op_data *b,

@@ -114,7 +114,7 @@ static const struct cli_program program = {
         "copies of ids, rates and report; a library's matrix product or convolution counts as one. "
         "idle_fraction is the fraction of time, measured by device events, in which the kernel "
         "queue waited for the host or a copy. planned_bytes is the memory of model, loss and "
-        "state, scratch_bytes the device's workspace, used_bytes all memory in use on the device "
+        "state, workspace_bytes the device's workspace, used_bytes all memory in use on the device "
         "by any program.",
         "With --data the rate is that of all steps, including waits for the loader; stall_fraction "
         "is the fraction of time spent in these waits. fed_ratio is this rate divided by the rate "
@@ -156,7 +156,7 @@ static enum status time_operators(struct bench_step *b, struct result *r, struct
 static enum status in_windows(struct bench_step *b, struct result *r, struct error *err) {
     enum { WINDOWS = 5, WARM = 6 };
     double took;
-    TRY(bench_step_run(b, WARM, STEP_REPEATED, &took, err)); /* records */
+    TRY(bench_step_run(b, WARM, STEP_REPEATED, &took, err)); /* captures */
     for (int i = 0; i < WINDOWS; i++) {
         TRY(bench_step_run(b, b->o->steps, STEP_REPEATED, &took, err));
         r->step_s[i] = took / (double)b->o->steps;
@@ -249,8 +249,8 @@ json_settings(struct json_writer *w, const struct bench_step *b, const struct re
     json_string(w, "state", b->trainer != NULL ? trainer_summary(b->trainer).state : "host");
     json_string(
         w, "cuda_graph",
-        switch_choices[b->dev->stream != NULL && r->counters.recordings == 0 ? STEP_OFF
-                                                                             : o->cuda_graph]);
+        switch_choices[b->dev->stream != NULL && r->counters.captures == 0 ? STEP_OFF
+                                                                           : o->cuda_graph]);
     json_string(w, "precision", precision_choices[o->precision]);
     json_string(w, "padding", padding_choices[o->padding]);
     json_string(w, "device", o->device);
@@ -305,10 +305,10 @@ print_result(const struct bench_step *b, const struct result *r, struct error *e
     json_u64(&w, "planned_bytes", b->trainer != NULL ? trainer_device_memory(b->trainer) : 0);
     if (b->dev->stream != NULL) {
         json_u64(&w, "used_bytes", r->counters.memory_bytes);
-        json_u64(&w, "scratch_bytes", r->counters.scratch_bytes);
-        json_u64(&w, "launches", r->counters.recorded_launches);
+        json_u64(&w, "workspace_bytes", r->counters.workspace_bytes);
+        json_u64(&w, "launches", r->counters.captured_launches);
         json_u64(&w, "eager_launches", r->eager_launches);
-        json_u64(&w, "recordings", r->counters.recordings);
+        json_u64(&w, "captures", r->counters.captures);
     }
     if (r->idle_fraction >= 0.0) {
         json_double(&w, "idle_fraction", r->idle_fraction);

@@ -99,7 +99,7 @@ static enum status open_trainer(struct bench_step *b, struct error *err) {
     t.device_options.autotune = o->autotune;
     t.device_options.plan_cache = o->plan_cache;
     t.state = (enum trainer_state)o->state;
-    t.record_steps = o->cuda_graph == STEP_ON;
+    t.cuda_graph = o->cuda_graph == STEP_ON;
     t.threads = (uint32_t)o->threads;
     t.loader_threads = (uint32_t)o->loader_threads;
     b->log = log_stderr("ccbench", LOG_LEVEL_DEBUG);

@@ -70,13 +70,13 @@ static void place(struct bench_tower *t,
                   struct device *dev,
                   enum dtype dtype,
                   struct carve *kept,
-                  struct carve *scratch) {
+                  struct carve *workspace) {
     if (t->image != NULL) {
-        resnet_place(t->image, dev, dtype, kept, scratch);
+        resnet_place(t->image, dev, dtype, kept, workspace);
     } else if (t->vit != NULL) {
-        vit_place(t->vit, dev, dtype, kept, scratch);
+        vit_place(t->vit, dev, dtype, kept, workspace);
     } else {
-        transformer_place(t->text, dev, dtype, kept, scratch);
+        transformer_place(t->text, dev, dtype, kept, workspace);
     }
 }
 
@@ -125,20 +125,20 @@ static enum status open_tower(struct bench_tower *t, struct bench_step *b, struc
     const int64_t n = (int64_t)b->o->batch;
     const int64_t px = (int64_t)b->o->image_size;
     struct carve kept = {0};
-    struct carve scratch = {0};
+    struct carve workspace = {0};
     void *data = NULL;
     TRY(t->dev->ops->supports(t->dev, b->dtype, err));
     TRY(create_tower(t, b, err));
-    place(t, NULL, b->dtype, &kept, &scratch);
+    place(t, NULL, b->dtype, &kept, &workspace);
     TRY(params_alloc(t->params, t->dev, b->dtype, true, err));
     TRY(params_init(t->params, 1, err));
     TRY(take(t, &data, &first, sizeof first, err));
     t->values = data;
     TRY(take(t, &data, NULL, kept.used_bytes, err));
     kept = (struct carve){.base = data};
-    TRY(take(t, &data, NULL, scratch.used_bytes, err));
-    scratch = (struct carve){.base = data};
-    place(t, t->dev, b->dtype, &kept, &scratch);
+    TRY(take(t, &data, NULL, workspace.used_bytes, err));
+    workspace = (struct carve){.base = data};
+    place(t, t->dev, b->dtype, &kept, &workspace);
     TRY(t->vit != NULL ? vit_ready(t->vit, err) : resnet_ready(t->image, err));
     const int64_t f = t->image != NULL ? resnet_feature_count(t->image) : t->feature_count;
     TRY(take(t, &data, NULL, (size_t)(n * f) * dtype_size_bytes(b->dtype), err));

@@ -105,7 +105,7 @@ static enum status choose(const struct options *o,
     FAIL_IF((by_position ? 1 : 0) + (by_id ? 1 : 0) + (a->count > 1 ? 1 : 0) > 1, err, STATUS_USAGE,
             "an id, --id and --position exclude each other");
     FAIL_IF(a->count > 1 && !cli_parse_u64(a->items[1], CLI_UNIT_NONE, &id), err, STATUS_USAGE,
-            "'%s' is not an id: ids are whole numbers", a->items[1]);
+            "'%s' is not an id: ids are integers", a->items[1]);
     if (by_id || a->count > 1) {
         return input_find(in, out, id, err);
     }

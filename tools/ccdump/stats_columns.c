@@ -37,7 +37,7 @@ enum status stats_columns_add(struct stats *s, uint64_t id, struct error *err) {
         const uint8_t *row = NULL;
         size_t row_bytes = 0;
         const enum status found =
-            c->items[i] != NULL ? column_get(c->items[i], c->scratch, id, &row, &row_bytes, err)
+            c->items[i] != NULL ? column_get(c->items[i], c->workspace, id, &row, &row_bytes, err)
                                 : STATUS_NOTFOUND;
         RETURN_IF(found != STATUS_OK && found != STATUS_NOTFOUND, found);
         TRY(found == STATUS_OK ? add_row(&s->columns[i], c->items[i], row, row_bytes, err)

@@ -331,7 +331,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     uint64_t id;
     samples_signals();
     FAIL_IF(!cli_parse_u64(a->items[2], CLI_UNIT_NONE, &id), err, STATUS_USAGE,
-            "'%s' is not an id: ids are whole numbers", a->items[2]);
+            "'%s' is not an id: ids are integers", a->items[2]);
     TRY(page_check(o->html, o->force, err));
     TRY(output_check_file(o->image, o->force, err));
     struct remote_choice remote = o->remote;

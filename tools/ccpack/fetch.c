@@ -344,7 +344,7 @@ static enum status check_append(struct fetch_options *fetch, struct error *err) 
         if (strcmp(m.sources[i].name, name) == 0) {
             s = error_set(err, STATUS_MISMATCH,
                           "%.200s: the dataset has a list of this name; if this is another one, "
-                          "rename it, because --retry tells lists apart by their names",
+                          "rename it, because --retry distinguishes lists by their names",
                           fetch->list);
         }
     }
@@ -353,7 +353,7 @@ static enum status check_append(struct fetch_options *fetch, struct error *err) 
 }
 
 int ccpack_fetch_main(int argc, char **argv) {
-    struct fetch_cli o;
+    struct fetch_cli o = {0};
     struct cli_arguments a;
     struct error err = {0};
     cli_catch_sigbus();

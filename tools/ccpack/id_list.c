@@ -49,7 +49,7 @@ enum status id_list_numbers(struct byte_buffer *out, const char *path, struct er
         uint64_t id = 0;
         s = cli_parse_u64(l.lines[i], CLI_UNIT_NONE, &id)
                 ? byte_buffer_append(out, &id, sizeof(id), err)
-                : error_set(err, STATUS_CORRUPT, "%s: line %zu: '%.60s' is no id", path,
+                : error_set(err, STATUS_CORRUPT, "%s: line %zu: '%.60s' is not an id", path,
                             l.numbers[i], l.lines[i]);
     }
     id_list_fini(&l);

@@ -82,9 +82,9 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     struct cli_arguments tars;
     const bool remote = location_is_remote(a->items[0]);
     FAIL_IF(remote && !o->pack.directory, err, STATUS_USAGE,
-            "tars at a server are indexed in a folder here: -o DIR");
+            "remote tars are indexed in a local folder: pass -o DIR");
     FAIL_IF(!remote && (o->pack.directory || o->pack.resume), err, STATUS_USAGE,
-            "-o and --resume are for tars at a server; the index of local tars is beside them");
+            "-o and --resume are for remote tars; the index of local tars is next to them");
     TRY(ccpack_expand(&tars, a, o, INDEX_JOURNAL_NAME, err));
     TRY(ccpack_take(&opt, &index_program, o, &tars, err));
     TRY(index_tar_folder(folder, PATH_MAX_BYTES, tars.items, tars.count, err));

@@ -225,7 +225,7 @@ static void warn_of_sparse_ids(const struct pack_summary *s) {
 }
 
 int ccpack_pack_main(int argc, char **argv) {
-    struct pack_cli o;
+    struct pack_cli o = {0};
     struct cli_arguments a;
     struct error err = {0};
     enum status s = cli_parse(&pack_program, &o, &a, argc, argv, &err);

@@ -45,8 +45,8 @@ static const char *value_of(const struct search *s, const char *name) {
 static enum status read_number(uint64_t *out, const struct search *s, const char *name) {
     const char *text = value_of(s, name);
     FAIL_IF(text && (!cli_parse_u64(text, CLI_UNIT_NONE, out) || *out > INT32_MAX), s->err,
-            STATUS_USAGE, "--part auto: %s is '%.40s', and must be a whole number up to %d", name,
-            text, INT32_MAX);
+            STATUS_USAGE, "--part auto: %s is '%.40s', and must be an integer up to %d", name, text,
+            INT32_MAX);
     return STATUS_OK;
 }
 
@@ -147,7 +147,7 @@ static enum status find(struct pack_part *out, const char **variable, const stru
             "--part auto: found no launcher environment: none of " ARRAY_ID ", " INDEX
             ", OMPI_COMM_WORLD_RANK, PMI_RANK, PMIX_RANK and SLURM_PROCID with " STEP_SIZE
             " is set%s; use --part K/N",
-            value_of(s, "SLURM_PROCID") ? " (a batch script is no task of a step: start ccpack "
+            value_of(s, "SLURM_PROCID") ? " (a batch script is not a task of a step: start ccpack "
                                           "with srun, or submit an array)"
                                         : "");
     const uint64_t count = p.count > 0 ? p.count : s->wanted;

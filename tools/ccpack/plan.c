@@ -178,8 +178,7 @@ static enum status run(const void *options, const struct cli_arguments *a, struc
     TRY(ccpack_take(&opt, &plan_program, o, &tars, err));
     for (size_t i = 0; i < tars.count; i++) {
         FAIL_IF(!location_is_remote(tars.items[i]), err, STATUS_USAGE,
-                "%.200s: a plan is made of tars at a server; ccdump ls shows what is here",
-                tars.items[i]);
+                "%.200s: a plan is for remote tars; 'ccdump ls' shows local ones", tars.items[i]);
     }
     TRY(file_temporary_folder(folder, err));
     cli_signals_install();

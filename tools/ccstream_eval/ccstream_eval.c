@@ -28,7 +28,7 @@ static int python_command(int argc, char **argv) {
     free(environment);
     free(words);
     cli_print(stderr,
-              "ccstream-eval %s: is written in Python, in ccstudy, which is not beside this "
+              "ccstream-eval %s: is written in Python, in ccstudy, which is not next to this "
               "program or cannot be started: build with python3-dev and python3-numpy\n",
               argv[0]);
     return status_exit_code(STATUS_UNSUPPORTED);

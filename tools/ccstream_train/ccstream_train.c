@@ -51,7 +51,7 @@ static enum status add_model(struct run_config_words *line,
                              const struct train_options *given,
                              const char *model,
                              struct error *err) {
-    struct train_options before;
+    struct train_options before = {0};
     struct cli_arguments args = {0};
     TRY(cli_parse_words(train_program(), &before, &args, line->count, line->words, true, err));
     const bool pairs = given->trainer.task == TRAINER_PAIRS && before.trainer.task == TRAINER_PAIRS;
@@ -117,8 +117,8 @@ static enum status train_with(struct launch *l,
                               char **argv,
                               struct error *err) {
     struct run_config_words line = {0};
-    struct train_options o;
-    struct train_options recorded;
+    struct train_options o = {0};
+    struct train_options recorded = {0};
     struct cli_arguments all = {0};
     enum status s =
         collect_words(&line, l->first ? &l->log : NULL, &recorded, given, argc, argv, err);

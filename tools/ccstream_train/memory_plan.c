@@ -12,11 +12,11 @@ static void print_memory(FILE *out, const struct dual_encoder_memory *m) {
     const struct {
         const char *name;
         size_t size_bytes;
-    } lines[] = {{"parameters", m->values_bytes}, {"gradients", m->gradients_bytes},
-                 {"optimiser", m->moments_bytes}, {"activations", m->activations_bytes},
-                 {"scratch", m->scratch_bytes},   {"input", m->input_bytes},
-                 {"loss", m->loss_bytes},         {"state", m->state_bytes},
-                 {"process", m->process_bytes},   {"total", m->total_bytes}};
+    } lines[] = {{"parameters", m->values_bytes},   {"gradients", m->gradients_bytes},
+                 {"optimiser", m->moments_bytes},   {"activations", m->activations_bytes},
+                 {"workspace", m->workspace_bytes}, {"input", m->input_bytes},
+                 {"loss", m->loss_bytes},           {"state", m->state_bytes},
+                 {"process", m->process_bytes},     {"total", m->total_bytes}};
     (void)fprintf(out, "%-12s %s\n", "trained", cli_format_count((uint64_t)m->parameter_count));
     for (size_t i = 0; i < CLI_COUNT(lines); i++) {
         if (lines[i].size_bytes > 0) {
@@ -39,7 +39,7 @@ print_gpu(FILE *out, const struct dual_encoder_memory *m, const struct trainer_o
     const size_t workspace_bytes = ((size_t)1 << 30) + stem_bytes;
     (void)fprintf(out, "%-12s %s for CUDA, its libraries and captured steps\n", "device",
                   cli_format_bytes(own_bytes));
-    (void)fprintf(out, "%-12s up to %s for convolutions\n", "workspace",
+    (void)fprintf(out, "%-12s up to %s of workspace for convolutions\n", "cuDNN",
                   cli_format_bytes(workspace_bytes));
     (void)fprintf(out, "%-12s %s of the GPU\n", "at most",
                   cli_format_bytes(m->total_bytes + own_bytes + workspace_bytes));
@@ -72,7 +72,7 @@ static enum status print_batches(FILE *out,
                                  struct error *err) {
     const uint32_t positives = trainer_positives(t);
     (void)fprintf(out, "\n%8s %12s %12s %12s %12s\n", "batch", "micro-batch", "activations",
-                  "scratch", "total");
+                  "workspace", "total");
     for (uint64_t batch = t->batch_count / 4; batch <= (uint64_t)t->batch_count * 4; batch *= 2) {
         struct trainer_options o = *t;
         struct dual_encoder_memory m;
@@ -96,7 +96,7 @@ static enum status print_batches(FILE *out,
         TRY(plan(&m, &o, sizes, err));
         (void)fprintf(out, "%8u %12u %12s %12s %12s\n", (unsigned)o.batch_count,
                       (unsigned)o.micro_batch_count, cli_format_bytes(m.activations_bytes),
-                      cli_format_bytes(m.scratch_bytes), cli_format_bytes(m.total_bytes));
+                      cli_format_bytes(m.workspace_bytes), cli_format_bytes(m.total_bytes));
     }
     return STATUS_OK;
 }

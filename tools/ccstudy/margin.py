@@ -377,7 +377,7 @@ def page(result: dict[str, Any], options: Options) -> list[Section]:
                for key in ("kv_margin", "margin", "kv_gn_margin", "gn_margin", "tv_gn_margin", "sn_margin")]
     four = _spread(result["rows"])
     seen = Section("Distributions", [
-        "Figure 8-1 of the thesis: margins of training images, of models of different accuracy. A margin that tells them apart "
+        "Figure 8-1 of the thesis: margins of training images, of models of different accuracy. A margin that distinguishes them "
         "has its densities in the order of accuracy; dividing by a number of the model, as k-variance does, moves and "
         "scales a density."],
         [_densities("Margins of models of different accuracy", [(f"{row['accuracy']:.1f} %", row["_values"]) for row in four])])

@@ -390,7 +390,7 @@ def run(options: Options, progress: Progress) -> dict[str, Any]:
             failed = work.failed()
             shutil.rmtree(work.folder, ignore_errors=True)
     if not options.cache:
-        shutil.rmtree(out / "cache", ignore_errors=True)  # of sets at a server: texts
+        shutil.rmtree(out / "cache", ignore_errors=True)  # of remote sets: texts
     rows = finished(path, own, True)
     if failed and not rows:
         raise DataError(failed[0])

@@ -36,7 +36,7 @@ class One:
     tars: list[Path] = field(default_factory=list)
     packed: bool = False
     images: list[Path] = field(default_factory=list)  # of an own layout
-    location: str | None = None  # of a set at a server
+    location: str | None = None  # of a remote set
     instances: list[dict[str, Any]] = field(default_factory=list)  # name images by their place in `images`
     notes: list[str] = field(default_factory=list)
 

@@ -580,9 +580,9 @@ enum status cli_check(const struct cli_program *p, struct error *err) {
                 fault = "two options write the same field";
             }
         }
-        union number scratch; /* lists, the only larger fields, have no defaults */
+        union number unused; /* lists, the only larger fields, have no defaults */
         if (fault == NULL && row->default_text != NULL &&
-            set_value(row, &scratch, row->default_text, NULL) != STATUS_OK) {
+            set_value(row, &unused, row->default_text, NULL) != STATUS_OK) {
             fault = "the default is not an allowed value";
         }
         FAIL_IF(fault != NULL, err, STATUS_INVALID, "option table of %s: row %zu, --%s: %s",

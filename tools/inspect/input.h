@@ -107,7 +107,7 @@ enum status input_read(struct input *in, struct sample_content *out, struct erro
 /* The attached columns of a dataset. */
 struct input_columns {
     size_t count;
-    struct column_scratch *scratch;
+    struct column_workspace *workspace;
     struct column *items[COLUMNS_MAX]; /* NULL: cannot be opened, and */
     struct error errors[COLUMNS_MAX];  /* why */
     struct column_names names;

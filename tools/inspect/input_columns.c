@@ -14,7 +14,7 @@ void input_columns_close(struct input_columns *c) {
         column_close(c->items[i]);
     }
     if (c) {
-        column_scratch_destroy(c->scratch);
+        column_workspace_destroy(c->workspace);
     }
     free(c);
 }
@@ -41,7 +41,7 @@ enum status input_open_columns(struct input *in, struct error *err) {
     struct input_columns *c = calloc(1, sizeof(*c));
     TRY_MEMORY(c, err, "%s: out of memory for columns", in->path);
     in->columns = c;
-    TRY(column_scratch_create(&c->scratch, err));
+    TRY(column_workspace_create(&c->workspace, err));
     TRY(column_names_read(&c->names, file_system_of(in->path), in->path, err));
     for (; c->count < c->names.count; c->count++) {
         (void)open_column(&c->items[c->count], in, c->names.items[c->count], &c->errors[c->count]);
@@ -88,9 +88,9 @@ input_put_columns(struct input *in, struct json_writer *w, uint64_t id, struct e
         const uint8_t *row = NULL;
         size_t row_bytes = 0;
         struct error why = c->errors[i];
-        const enum status s = c->items[i]
-                                  ? column_get(c->items[i], c->scratch, id, &row, &row_bytes, &why)
-                                  : why.status;
+        const enum status s =
+            c->items[i] ? column_get(c->items[i], c->workspace, id, &row, &row_bytes, &why)
+                        : why.status;
         if (s == STATUS_NOTFOUND && c->items[i]) {
             continue;
         }

@@ -46,7 +46,7 @@ static void append_readers(char *text, int option) {
 static void append_zero(char *text, const struct loss_option_row *row) {
     bool own = false;
     for (size_t i = 0; loss_rows()[i] != NULL && row->kind == LOSS_OPTION_NUMBER; i++) {
-        own = own || loss_option_value(&loss_rows()[i]->own, row) != 0.0;
+        own = own || loss_option_value(&loss_rows()[i]->defaults, row) != 0.0;
     }
     if (own && row->common > 0.0) {
         append(text, "; 0: the loss's own (see Losses), else %.10g", row->common);
@@ -110,7 +110,7 @@ const struct cli_option *loss_help_options(size_t offset, size_t *count) {
 /* "--temperature global or constant", the row's own first; nothing if there is only one. */
 static const char *append_temperatures(char *text, const char *before, const struct loss_row *row) {
     const struct loss_option_row *o = &loss_option_rows[LOSS_TEMPERATURE];
-    const double value = loss_option_value(&row->own, o);
+    const double value = loss_option_value(&row->defaults, o);
     const int own = (int)(value != 0.0 ? value : o->common);
     const uint64_t others = row->temperatures & ~LOSS_BIT(own);
     if (others == 0 && value == 0.0) {
@@ -129,8 +129,8 @@ static void append_own(char *text, const struct loss_row *row, const struct loss
     const char *before = ": ";
     for (int i = LOSS_OPTION_NONE + 1; i < LOSS_OPTION_COUNT; i++) {
         const struct loss_option_row *o = &loss_option_rows[i];
-        const double own = loss_option_value(&row->own, o);
-        const double others = base != NULL ? loss_option_value(&base->own, o) : 0.0;
+        const double own = loss_option_value(&row->defaults, o);
+        const double others = base != NULL ? loss_option_value(&base->defaults, o) : 0.0;
         const double value = own != 0.0 ? own : o->common;
         if (i == LOSS_TEMPERATURE) {
             before = base == NULL ? append_temperatures(text, before, row) : before;
@@ -177,7 +177,7 @@ const struct cli_entry *loss_help_losses(bool brief) {
 
 /* The row's default of an option. */
 static double own_default(const struct loss_row *row, const struct loss_option_row *o) {
-    const double own = loss_option_value(&row->own, o);
+    const double own = loss_option_value(&row->defaults, o);
     return own != 0.0 ? own : o->value != 0.0 ? o->value : o->common;
 }
 

@@ -15,7 +15,7 @@ static enum status
 fill(struct run_order *r, const char *run, const char *dataset, struct error *err) {
     static const char *const program[] = {"ccstream-train"};
     struct cli_arguments none = {0};
-    struct train_options o;
+    struct train_options o = {0};
     TRY(run_config_add_words(&r->words, 1, program, err));
     TRY(run_config_add_run(&r->words, run, err));
     TRY(cli_parse_words(train_program(), &o, &none, r->words.count, r->words.words, true, err));

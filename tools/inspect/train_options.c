@@ -445,7 +445,7 @@ static const struct cli_option rows[] = {
              "it fits in 10 % of free memory, else pinned. Results agree up to rounding"},
     {"list-devices", 0, CLI_FLAG, FIELD(list_devices),
      .help = "list devices, or what each one lacks, and exit"},
-    {"cuda-graph", 0, CLI_ENUM, FIELD(trainer.record_steps), .default_text = "on",
+    {"cuda-graph", 0, CLI_ENUM, FIELD(trainer.cuda_graph), .default_text = "on",
      .choices = off_on_choices, .metavar = "ON",
      .help = "cuda: capture each step shape once as a CUDA graph and replay it, if the loss runs "
              "on the GPU; off: launch op by op. Bit-identical either way"},

@@ -44,7 +44,7 @@ struct comm {
     struct watch *watch;    /* NULL: one rank */
     struct comm_peer *peers;
     int32_t local_rank, local_world;
-    float *scratch;      /* (link->piece_bytes) */
+    float *workspace;    /* (link->piece_bytes) */
     bool broken;         /* the transport has reported an error */
     bool ended;          /* comm_end has succeeded */
     uint32_t *statuses;  /* (world), for comm_agree */
@@ -139,7 +139,8 @@ static enum status carry_pieces(struct comm *c, const struct operation *o, struc
         const size_t n = left < c->link->piece_bytes ? left : c->link->piece_bytes;
         char *data = (char *)o->data + at;
         if (o->kind == OPERATION_SUM) {
-            TRY(tree_sum(c, (float *)(void *)data, c->scratch, (int64_t)(n / sizeof(float)), err));
+            TRY(tree_sum(c, (float *)(void *)data, c->workspace, (int64_t)(n / sizeof(float)),
+                         err));
         } else if (o->kind == OPERATION_MERGE) {
             uint32_t *words = (uint32_t *)(void *)data;
             TRY(of_link(c, c->link->begin_merge(c->link, words, n / sizeof *words, err)));
@@ -474,7 +475,7 @@ static void destroy(struct comm *c, bool complete) {
     (void)pthread_cond_destroy(&c->submitted_one);
     (void)pthread_mutex_destroy(&c->mutex);
     free(c->peers);
-    free(c->scratch);
+    free(c->workspace);
     free(c->statuses);
     free(c);
 }
@@ -483,8 +484,8 @@ static enum status allocate(struct comm *c, struct error *err) {
     const size_t world = (size_t)c->watched.world;
     c->peers = calloc(world, sizeof *c->peers);
     c->statuses = calloc(world, sizeof *c->statuses);
-    c->scratch = world > 1 ? malloc(c->link->piece_bytes) : NULL;
-    FAIL_IF(c->peers == NULL || c->statuses == NULL || (world > 1 && c->scratch == NULL), err,
+    c->workspace = world > 1 ? malloc(c->link->piece_bytes) : NULL;
+    FAIL_IF(c->peers == NULL || c->statuses == NULL || (world > 1 && c->workspace == NULL), err,
             STATUS_NOMEM, "out of memory for the tables of %d ranks", c->watched.world);
     c->watched.peers = c->peers;
     return STATUS_OK;

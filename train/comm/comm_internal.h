@@ -71,7 +71,8 @@ enum status comm_exchange(struct comm *c,
                           size_t sent_bytes,
                           struct error *err);
 
-/* data (count) = the sum over ranks in the fixed tree. scratch (count): workspace. */
-enum status tree_sum(struct comm *c, float *data, float *scratch, int64_t count, struct error *err);
+/* data (count) = the sum over ranks in the fixed tree. workspace: count values. */
+enum status
+tree_sum(struct comm *c, float *data, float *workspace, int64_t count, struct error *err);
 
 #endif

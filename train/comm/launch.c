@@ -328,7 +328,7 @@ static enum status open_gloo(struct comm_link **out,
     static const char file_name[] = "libccstream_gloo.so";
     char path[PATH_MAX];
     FAIL_IF(launcher == NULL || place->world == 0, err, STATUS_USAGE,
-            "--transport gloo needs a launcher that tells each process its rank, such as torchrun, "
+            "--transport gloo needs a launcher that gives each process its rank, such as torchrun, "
             "or RANK, WORLD_SIZE and MASTER_ADDR in the environment");
     FAIL_IF(opt->run == NULL, err, STATUS_USAGE,
             "%sover Gloo they meet in the folder of the run; give --out RUN or --resume RUN",

@@ -36,7 +36,7 @@ receive_floats(struct comm *c, int32_t peer, float *data, int64_t count, struct 
 static enum status halve_and_double(struct comm *c,
                                     int32_t ranks,
                                     float *data,
-                                    float *scratch,
+                                    float *workspace,
                                     int64_t count,
                                     struct error *err) {
     const int32_t rank = comm_rank(c);
@@ -51,9 +51,9 @@ static enum status halve_and_double(struct comm *c,
         const struct range low = {r.begin, middle}, high = {middle, r.end};
         const struct range keep = upper ? high : low, give = upper ? low : high;
         const int64_t keep_count = keep.end - keep.begin;
-        TRY(comm_exchange(c, rank ^ 1 << level, scratch, (size_t)keep_count * sizeof *data,
+        TRY(comm_exchange(c, rank ^ 1 << level, workspace, (size_t)keep_count * sizeof *data,
                           data + give.begin, (size_t)(give.end - give.begin) * sizeof *data, err));
-        add(data + keep.begin, scratch, keep_count);
+        add(data + keep.begin, workspace, keep_count);
         kept[level + 1] = keep;
         given[level] = give;
     }
@@ -67,7 +67,7 @@ static enum status halve_and_double(struct comm *c,
 }
 
 enum status
-tree_sum(struct comm *c, float *data, float *scratch, int64_t count, struct error *err) {
+tree_sum(struct comm *c, float *data, float *workspace, int64_t count, struct error *err) {
     const int32_t rank = comm_rank(c), world = comm_world(c);
     int32_t ranks = 1;
     while (ranks <= world / 2) {
@@ -79,9 +79,9 @@ tree_sum(struct comm *c, float *data, float *scratch, int64_t count, struct erro
     }
     const bool has_extra = rank + ranks < world;
     if (has_extra) {
-        TRY(receive_floats(c, rank + ranks, scratch, count, err));
-        add(data, scratch, count);
+        TRY(receive_floats(c, rank + ranks, workspace, count, err));
+        add(data, workspace, count);
     }
-    TRY(halve_and_double(c, ranks, data, scratch, count, err));
+    TRY(halve_and_double(c, ranks, data, workspace, count, err));
     return has_extra ? send_floats(c, rank + ranks, data, count, err) : STATUS_OK;
 }

@@ -35,7 +35,7 @@ const struct loss_row loss_cyclip = {
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_CYCLIC_SELF) | LOSS_BIT(LOSS_CYCLIC_CROSS),
     .reads_learned = LOSS_READS_LEARNED_TAU,
     .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,
-    .own = {.tau = 0.01},
+    .defaults = {.tau = 0.01},
     .uses_self = true,
     .step = cyclip_step,
     .anchor = loss_clip_anchor,

@@ -277,7 +277,7 @@ const struct loss_row loss_emc2 = {
     .what = "negatives sampled by one Markov chain per sample, also from outside the batch "
             "(--emc2-off-batch)",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_BURN_IN) | LOSS_BIT(LOSS_EMC2_CARRY),
-    .own = {.tau = 0.07},
+    .defaults = {.tau = 0.07},
     .columns = emc2_columns,
     .carried = emc2_carried,
     .step = emc2_step,
@@ -288,7 +288,7 @@ const struct loss_row loss_emc2_views = {
     .name = "emc2",
     .views = true,
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_BURN_IN) | LOSS_BIT(LOSS_EMC2_CARRY),
-    .own = {.tau = 0.07},
+    .defaults = {.tau = 0.07},
     .columns = emc2_columns,
     .carried = emc2_carried,
     .step = emc2_step_views,

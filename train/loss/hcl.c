@@ -66,7 +66,7 @@ static double beta_at(const struct loss_options *o, uint64_t epoch) {
 }
 
 static void debiased_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
-    struct debiased *now = l->own;
+    struct debiased *now = l->private_state;
     now->beta = beta_at(&l->options, in->epoch);
     loss_step_anchors(l, in, out);
 }
@@ -75,9 +75,9 @@ static double
 debiased_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, double share) {
     const double tau = l->options.tau;
     const double tau_plus = l->options.tau_plus;
-    const double beta = ((const struct debiased *)l->own)->beta;
+    const double beta = ((const struct debiased *)l->private_state)->beta;
     const double log_n = log(side_contrasts(s));
-    const double own = side_own(s, anchor);
+    const double own = side_positive(s, anchor);
     const double log_importance = log_sum(s, anchor, tau, beta);
     const double log_m = log_sum(s, anchor, tau, 1.0 + beta) - log_importance;
     const double log_floor = log_n - (1.0 + own) / tau;
@@ -105,7 +105,7 @@ debiased_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor,
             continue;
         }
         const double d = side_exponent(s, anchor, c, tau, NULL);
-        const double g = side_is_own(s, first, c)
+        const double g = side_is_positive(s, first, c)
                              ? -exp(d + log_share)
                              : (1.0 + beta) * exp((1.0 + beta) * d - log_norm) -
                                    beta * exp(beta * d + log_m - log_norm);
@@ -123,7 +123,7 @@ const struct loss_row loss_dcl = {
     .paper = "Chuang, NeurIPS 2020",
     .what = "clip corrected for false negatives",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS) | LOSS_BIT(LOSS_POSITIVES),
-    .own = {.tau = 0.01},
+    .defaults = {.tau = 0.01},
     .private_bytes = sizeof(struct debiased),
     .step = debiased_step,
     .tiles = true,
@@ -135,7 +135,7 @@ const struct loss_row loss_dcl_views = {
     .name = "dcl",
     .views = true,
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS),
-    .own = {.tau = 0.5},
+    .defaults = {.tau = 0.5},
     .private_bytes = sizeof(struct debiased),
     .step = debiased_step,
     .anchor = debiased_anchor,
@@ -147,7 +147,7 @@ const struct loss_row loss_hcl = {
     .paper = "Robinson, ICLR 2021",
     .what = "dcl with hard negatives upweighted",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS) | READS_BETA,
-    .own = {.tau = 0.01},
+    .defaults = {.tau = 0.01},
     .private_bytes = sizeof(struct debiased),
     .step = debiased_step,
     .tiles = true,
@@ -159,7 +159,7 @@ const struct loss_row loss_hcl_views = {
     .name = "hcl",
     .views = true,
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_TAU_PLUS) | READS_BETA,
-    .own = {.tau = 0.5},
+    .defaults = {.tau = 0.5},
     .private_bytes = sizeof(struct debiased),
     .step = debiased_step,
     .anchor = debiased_anchor,

@@ -15,8 +15,8 @@
 static enum status allocate(struct loss *l, struct error *err) {
     const size_t b = (size_t)l->max_batch_count;
     const size_t rows = l->options.views ? 2 * b : b;
-    l->own = calloc(1, l->row->private_bytes + 1);
-    bool ok = l->own != NULL;
+    l->private_state = calloc(1, l->row->private_bytes + 1);
+    bool ok = l->private_state != NULL;
     for (int i = 0; i < 3; i++) {
         l->rows[i] = calloc(rows, sizeof *l->rows[i]);
         ok = ok && l->rows[i] != NULL;
@@ -109,7 +109,7 @@ static void add_scalars(struct loss *l) {
         add_scalar(l, "learned_steps", &l->learned_steps);
     }
     for (int i = 0; l->row->scalars != NULL && l->row->scalars[i].name != NULL; i++) {
-        char *at = (char *)l->own + l->row->scalars[i].offset;
+        char *at = (char *)l->private_state + l->row->scalars[i].offset;
         add_scalar(l, l->row->scalars[i].name, (double *)(void *)at);
     }
 }
@@ -183,7 +183,7 @@ void loss_destroy(struct loss *l) {
     if (l == NULL) {
         return;
     }
-    free(l->own);
+    free(l->private_state);
     free(l->view_row[0]);
     free(l->view_row[1]);
     free(l->sums[0]);

@@ -30,7 +30,7 @@ struct loss {
     uint64_t samples_count;
     int64_t max_batch_count;
 
-    void *own; /* row->private_bytes */
+    void *private_state; /* row->private_bytes */
     /* In the order of row->columns; with several positives the first of as many consecutive
      * columns, one per pair of a sample. */
     int32_t columns[LOSS_MAX_COLUMNS][SIDE_COUNT];
@@ -101,7 +101,7 @@ static inline int64_t side_first(const struct loss_side *s, int64_t anchor) {
     return s->positives > 1 ? anchor - anchor % s->positives : anchor;
 }
 
-static inline bool side_is_own(const struct loss_side *s, int64_t first, int64_t row) {
+static inline bool side_is_positive(const struct loss_side *s, int64_t first, int64_t row) {
     return (uint64_t)(row - first) < (uint64_t)s->positives;
 }
 
@@ -114,8 +114,8 @@ static inline int64_t side_place(const struct loss_side *s, int64_t anchor, int6
     return anchor * s->anchor_stride + contrast * s->contrast_stride;
 }
 
-static inline double side_own(const struct loss_side *s, int64_t anchor) {
-    return s->lines != NULL ? s->lines->own[anchor]
+static inline double side_positive(const struct loss_side *s, int64_t anchor) {
+    return s->lines != NULL ? s->lines->positive[anchor]
                             : (double)s->similarity[side_place(s, anchor, anchor)];
 }
 
@@ -170,7 +170,7 @@ static inline double loss_updated_u(const struct loss *l, float log_u, double lo
  */
 static inline void side_add(const struct loss_side *s, int64_t anchor, int64_t contrast, double g) {
     if (s->lines != NULL) {
-        s->lines->own_gradient[anchor] += g;
+        s->lines->positive_gradient[anchor] += g;
         return;
     }
     float *place = &s->gradient[side_place(s, anchor, contrast)];

@@ -36,7 +36,7 @@ double loss_scale_gradient(const struct loss *l,
     for (int64_t i = 0; l->lines != NULL && i < SIDE_COUNT * rows; i++) {
         const struct contrast_lines *x = &l->lines[i / rows];
         sum += x->weight[i % rows] * x->weighted[i % rows] +
-               x->own_gradient[i % rows] * x->own[i % rows];
+               x->positive_gradient[i % rows] * x->positive[i % rows];
     }
     for (int64_t e = 0; e < rows * rows && l->lines == NULL; e++) {
         sum += (double)out->gradient[e] * (double)in->similarity[e];
@@ -186,17 +186,18 @@ double side_log_mean(const struct loss_side *s, int64_t anchor, double tau, cons
     const int64_t first = side_first(s, anchor);
     double largest = -HUGE_VAL;
     if (s->lines != NULL) {
-        return s->lines->largest[anchor] - s->lines->own[anchor] / tau +
+        return s->lines->largest[anchor] - s->lines->positive[anchor] / tau +
                log(s->lines->sum[anchor]) - log(side_contrasts(s));
     }
     for (int64_t c = 0; c < s->count; c++) {
         const double e = side_exponent(s, anchor, c, tau, zeta);
-        largest = !side_is_own(s, first, c) && e > largest ? e : largest;
+        largest = !side_is_positive(s, first, c) && e > largest ? e : largest;
     }
     double sum = 0.0;
     for (int64_t c = 0; c < s->count; c++) {
-        sum +=
-            side_is_own(s, first, c) ? 0.0 : exp(side_exponent(s, anchor, c, tau, zeta) - largest);
+        sum += side_is_positive(s, first, c)
+                   ? 0.0
+                   : exp(side_exponent(s, anchor, c, tau, zeta) - largest);
     }
     return largest + log(sum) - log(side_contrasts(s));
 }
@@ -212,7 +213,7 @@ struct side_weights side_add_weights(const struct loss_side *s,
     struct side_weights w = {0.0, 0.0};
     if (s->lines != NULL) {
         const struct contrast_lines *l = s->lines;
-        const double own = l->own[anchor];
+        const double own = l->positive[anchor];
         const double scale = share * exp(l->largest[anchor] - own / tau - log_norm);
         l->weight[anchor] = scale * weight;
         w.total = scale * l->sum[anchor];
@@ -220,7 +221,7 @@ struct side_weights side_add_weights(const struct loss_side *s,
         return w;
     }
     for (int64_t c = 0; c < s->count; c++) {
-        if (!side_is_own(s, first, c)) {
+        if (!side_is_positive(s, first, c)) {
             const double x = exp(side_exponent(s, anchor, c, tau, zeta) - log_norm) * share;
             side_add(s, anchor, c, x * weight);
             w.total += x;

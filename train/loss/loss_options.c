@@ -229,7 +229,7 @@ bad_value(const struct loss_option_row *row, const char *text, struct error *err
                                  i == 0 ? "one of " : ", ", row->choices[i]);
     }
     return error_set(err, STATUS_USAGE, "loss option %s: '%.60s', expected %s", row->name, text,
-                     row->kind == LOSS_OPTION_WHOLE ? "a whole number" : names);
+                     row->kind == LOSS_OPTION_WHOLE ? "an integer" : names);
 }
 
 static bool is_name(const char *name, const char *text, size_t size) {
@@ -283,7 +283,7 @@ static double value_of(const struct loss_row *row,
                        const struct loss_options *opt,
                        const struct loss_option_row *option) {
     const double value = loss_option_value(opt, option);
-    const double own = loss_option_value(&row->own, option);
+    const double own = loss_option_value(&row->defaults, option);
     return value != 0.0 ? value : own != 0.0 ? own : option->common;
 }
 

@@ -105,7 +105,7 @@ const struct loss_row loss_sogclr_reference = {
     .name = "sogclr",
     .parity = LOSS_PARITY_REFERENCE,
     .reads = LOSS_READS_TAU | READS_GAMMA,
-    .own = {.tau = 0.01},
+    .defaults = {.tau = 0.01},
     .columns = sogclr_columns,
     .surrogate = true,
     .step = sogclr_step,
@@ -148,12 +148,12 @@ const struct loss_row loss_isogclr_reference = {
     .reads = LOSS_READS_TAU | READS_GAMMA | LOSS_BIT(LOSS_TAU_MOMENTUM) | LOSS_BIT(LOSS_RHO),
     .reads_learned = LOSS_READS_LEARNED_TAU,
     .temperatures = LOSS_INDIVIDUAL,
-    .own = {.tau = 0.01,
-            .temperature = LOSS_TEMPERATURE_INDIVIDUAL,
-            .tau_min = 0.005,
-            .tau_max = 0.05,
-            .tau_lr = 1e-3,
-            .rho = 8.0},
+    .defaults = {.tau = 0.01,
+                 .temperature = LOSS_TEMPERATURE_INDIVIDUAL,
+                 .tau_min = 0.005,
+                 .tau_max = 0.05,
+                 .tau_lr = 1e-3,
+                 .rho = 8.0},
     .columns = isogclr_columns,
     .surrogate = true,
     .step = isogclr_step,
@@ -180,14 +180,14 @@ static const struct loss_private_scalar nuclr_scalars[] = {
     {0}};
 
 static void nuclr_begin(struct loss *l) {
-    struct nuclr *state = l->own;
+    struct nuclr *state = l->private_state;
     state->xi[SIDE_IMAGE] = l->options.xi0;
     state->xi[SIDE_TEXT] = l->options.xi0;
 }
 
 /* At the first step of an epoch: the largest zeta after the previous epoch. */
 static void refresh_xi(struct loss *l, uint64_t epoch) {
-    struct nuclr *state = l->own;
+    struct nuclr *state = l->private_state;
     if ((double)epoch <= state->epoch) {
         return;
     }
@@ -249,7 +249,7 @@ step_zeta(struct loss *l, const struct loss_input *in, int contrasts, float *zet
 }
 
 static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
-    const struct nuclr *state = l->own;
+    const struct nuclr *state = l->private_state;
     const double rates[] = {in->zeta_lr_image, in->zeta_lr_text};
     const double n = (double)l->samples_count;
     const double b = (double)in->batch_count;
@@ -289,7 +289,7 @@ const struct loss_row loss_nuclr_reference = {
     .reads = LOSS_READS_TAU | READS_GAMMA | LOSS_BIT(LOSS_ZETA0) | LOSS_BIT(LOSS_XI0) |
              LOSS_BIT(LOSS_ZETA_LR) | LOSS_BIT(LOSS_ZETA_LR_IMAGE_RATIO) |
              LOSS_BIT(LOSS_ZETA_MOMENTUM) | LOSS_BIT(LOSS_ZETA_FREEZE_EPOCHS),
-    .own = {.tau = 0.01},
+    .defaults = {.tau = 0.01},
     .columns = nuclr_columns,
     .private_bytes = sizeof(struct nuclr),
     .scalars = nuclr_scalars,

@@ -129,10 +129,10 @@ struct loss_row {
     const char *what;  /* one line */
 
     /* ---- options ---- */
-    uint64_t reads;          /* LOSS_BIT of enum loss_option */
-    uint64_t reads_learned;  /* read only if the temperature is learned */
-    uint64_t temperatures;   /* LOSS_BIT of enum loss_temperature; 0: constant only */
-    struct loss_options own; /* its own defaults; 0: none */
+    uint64_t reads;               /* LOSS_BIT of enum loss_option */
+    uint64_t reads_learned;       /* read only if the temperature is learned */
+    uint64_t temperatures;        /* LOSS_BIT of enum loss_temperature; 0: constant only */
+    struct loss_options defaults; /* its own defaults; 0: none */
     /* Rejects values that exclude each other; NULL: none do. */
     enum status (*check)(const struct loss_options *o, struct error *err);
 

@@ -5,8 +5,8 @@
  * once.
  *
  *   lines       rate and shift: temperature and zeta of every row
- *   pass 1      largest, sum, weighted, own
- *   row->step   value, state; weight, own_gradient, popularity
+ *   pass 1      largest, sum, weighted, positive
+ *   row->step   value, state; weight, positive_gradient, popularity
  *   pass 2      dX, dT, taken
  *   row->finish zeta, from `taken`
  *
@@ -200,7 +200,7 @@ static enum status check_sums(const struct loss_tiled *t, int64_t count, struct 
     const struct contrast_lines *x = t->lines;
     for (int64_t i = 0; i < count; i++) {
         FAIL_IF(
-            !isfinite(x[0].weighted[i] + x[1].weighted[i] + x[0].own[i]), err, STATUS_CORRUPT,
+            !isfinite(x[0].weighted[i] + x[1].weighted[i] + x[0].positive[i]), err, STATUS_CORRUPT,
             "loss %s: a similarity of image or text %lld is not finite; lower the learning rate",
             t->loss->options.name, (long long)t->loss->places[i]);
     }
@@ -292,11 +292,11 @@ static enum status close_sums(struct loss_tiled *t,
                               int64_t count,
                               struct error *err) {
     struct loss *l = t->loss;
-    memcpy(t->lines[1].own, t->lines[0].own, (size_t)t->rows * sizeof(double));
+    memcpy(t->lines[1].positive, t->lines[0].positive, (size_t)t->rows * sizeof(double));
     TRY(gather(t, t->lines[0].largest, t->lines[1].largest, err));
     TRY(gather(t, t->lines[0].sum, t->lines[1].sum, err));
     TRY(gather(t, t->lines[0].weighted, t->lines[1].weighted, err));
-    TRY(gather(t, t->lines[0].own, t->lines[1].own, err));
+    TRY(gather(t, t->lines[0].positive, t->lines[1].positive, err));
     pack_lines(t, count, false);
     TRY(check_sums(t, count, err));
     loss_count_visits(l, count);
@@ -312,7 +312,7 @@ static enum status close_sums(struct loss_tiled *t,
     l->lines = NULL;
     loss_put_row_values(l, out->row_values, t->rows, count >= 2 ? count : 0);
     for (int64_t i = 0; i < count; i++) { /* one element has both sides' */
-        t->lines[0].own_gradient[i] += t->lines[1].own_gradient[i];
+        t->lines[0].positive_gradient[i] += t->lines[1].positive_gradient[i];
     }
     pack_lines(t, count, true);
     return STATUS_OK;

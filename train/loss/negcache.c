@@ -68,7 +68,7 @@ const struct loss_row loss_negcache = {
     .what = "one negative per anchor, sampled from cached features of all samples, part of which "
             "is re-encoded every step (--cache-refresh)",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_CACHE_REFRESH),
-    .own = {.tau = 0.07},
+    .defaults = {.tau = 0.07},
     .step = negcache_step,
 };
 
@@ -76,6 +76,6 @@ const struct loss_row loss_negcache_views = {
     .name = "negcache",
     .views = true,
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_CACHE_REFRESH),
-    .own = {.tau = 0.07},
+    .defaults = {.tau = 0.07},
     .step = negcache_step_views,
 };

@@ -83,7 +83,7 @@ static double first_xi(const struct loss *l) {
 }
 
 static void nuclr_begin(struct loss *l) {
-    struct nuclr *state = l->own;
+    struct nuclr *state = l->private_state;
     for (int side = 0; side < SIDE_COUNT; side++) {
         state->xi[side] = first_xi(l);
     }
@@ -102,7 +102,7 @@ static double largest_of_all(const struct loss *l, int side) {
 
 /* log o_a(zeta), over the pairs of the anchor's sample; zeta NULL: xi instead. */
 static double
-log_own(const struct loss_side *s, int64_t anchor, double tau, const float *zeta, double xi) {
+log_positives(const struct loss_side *s, int64_t anchor, double tau, const float *zeta, double xi) {
     const int64_t first = side_first(s, anchor);
     double sum = -HUGE_VAL;
     for (int64_t p = first; p < first + s->positives; p++) {
@@ -113,8 +113,9 @@ log_own(const struct loss_side *s, int64_t anchor, double tau, const float *zeta
 }
 
 /* The part of the surrogate of the other pairs of the anchor's sample, w_ap Delta_ap: adds its
- * gradient times `share`, returns its value times share. zeta as in log_own; log_d: log D_a. */
-static double add_own_pairs(const struct loss *l,
+ * gradient times `share`, returns its value times share. zeta as in log_positives; log_d: log D_a.
+ */
+static double add_positives(const struct loss *l,
                             const struct loss_side *s,
                             int64_t anchor,
                             const float *zeta,
@@ -150,13 +151,13 @@ static void add_popularity(const struct loss *l,
     const double tau = l->options.tau;
     const double m = (double)s->positives;
     const int64_t first = side_first(s, anchor);
-    const double log_norm = log_add(log(n - 1.0) + log_u, log_own(s, anchor, tau, zeta, 0.0));
+    const double log_norm = log_add(log(n - 1.0) + log_u, log_positives(s, anchor, tau, zeta, 0.0));
     if (s->lines != NULL) { /* the negatives' part is added after the second pass */
         const bool paper = l->options.zeta_gradient == LOSS_ZETA_PAPER;
         sums[anchor] +=
             exp(side_exponent(s, anchor, anchor, tau, zeta) - log_norm) * (paper ? n / b : 1.0);
         s->lines->popularity[anchor] =
-            exp(s->lines->largest[anchor] - s->lines->own[anchor] / tau - log_norm) *
+            exp(s->lines->largest[anchor] - s->lines->positive[anchor] / tau - log_norm) *
             (paper ? n / b : (n - 1.0) / (b - m));
         return;
     }
@@ -165,7 +166,7 @@ static void add_popularity(const struct loss *l,
         if (l->options.zeta_gradient == LOSS_ZETA_PAPER) {
             sums[c] += p * n / b;
         } else {
-            sums[c] += side_is_own(s, first, c) ? p / m : p * (n - 1.0) / (b - m);
+            sums[c] += side_is_positive(s, first, c) ? p / m : p * (n - 1.0) / (b - m);
         }
     }
 }
@@ -192,7 +193,7 @@ static double zeta_rate(const struct loss *l, const struct loss_input *in, int c
 static void step_zeta(struct loss *l, const struct loss_input *in, int contrasts, double rate) {
     float *momentum = l->rows[2];
     float *zeta = l->rows[1];
-    struct nuclr *state = l->own;
+    struct nuclr *state = l->private_state;
     const int64_t b = in->batch_count;
     const double theta = l->options.zeta_momentum;
     const double old_xi = state->xi[contrasts];
@@ -223,7 +224,7 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
     const double tau = l->options.tau;
     const double n = (double)l->samples_count;
     const int64_t b = in->batch_count;
-    const struct nuclr *state = l->own;
+    const struct nuclr *state = l->private_state;
     for (int anchors = 0; anchors < SIDE_COUNT; anchors++) {
         const int contrasts = SIDE_COUNT - 1 - anchors;
         const struct loss_side s = loss_side(l, in, out, (enum loss_side_index)anchors);
@@ -241,17 +242,18 @@ static void nuclr_step(struct loss *l, const struct loss_input *in, struct loss_
             const double own = (double)zeta[a];
             const float *in_place_of_xi = l->row->own_xi ? zeta : NULL;
             const double xi = state->xi[contrasts];
-            const double own_sum = log_own(&s, a, tau, in_place_of_xi, xi);
-            const double log_d = log_add(updated, own_sum - log(n - 1.0));
+            const double positives_sum = log_positives(&s, a, tau, in_place_of_xi, xi);
+            const double log_d = log_add(updated, positives_sum - log(n - 1.0));
             const double weight = side_weight(&s, a);
             loss_add(out, a,
                      weight * side_add_surrogate(&s, a, tau, zeta, log_d + log(side_contrasts(&s)),
                                                  1.0 / (double)b));
             loss_add(out, a,
-                     add_own_pairs(l, &s, a, in_place_of_xi, xi, log_d, weight / (double)b));
+                     add_positives(l, &s, a, in_place_of_xi, xi, log_d, weight / (double)b));
             out->objective +=
                 weight *
-                (tau * log_add(log(n - 1.0) + updated, log_own(&s, a, tau, zeta, 0.0)) + own) /
+                (tau * log_add(log(n - 1.0) + updated, log_positives(&s, a, tau, zeta, 0.0)) +
+                 own) /
                 (double)b;
             if (moves) {
                 add_popularity(l, &s, a, zeta, updated, l->sums[contrasts]);
@@ -278,7 +280,7 @@ static void nuclr_finish(struct loss *l, const struct loss_input *in) {
      LOSS_BIT(LOSS_ZETA_FREEZE_EPOCHS) | LOSS_BIT(LOSS_ZETA_GRADIENT))
 
 #define NUCLR_ROW                                                                                  \
-    .paper = "Wang, ICLR 2025", .own = {.tau = 0.01}, .columns = nuclr_columns,                    \
+    .paper = "Wang, ICLR 2025", .defaults = {.tau = 0.01}, .columns = nuclr_columns,               \
     .private_bytes = sizeof(struct nuclr), .scalars = nuclr_scalars, .begin = nuclr_begin,         \
     .surrogate = true, .step = nuclr_step, .finish = nuclr_finish, .tiles = true,                  \
     .device = DEVICE_LOSS_NUCLR

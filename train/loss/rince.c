@@ -25,7 +25,7 @@ static enum status rince_check(const struct loss_options *o, struct error *err) 
 static double
 rince_anchor(const struct loss *l, const struct loss_side *s, int64_t anchor, double share) {
     const struct loss_options *o = &l->options;
-    const double own = side_own(s, anchor) / o->tau;
+    const double own = side_positive(s, anchor) / o->tau;
     const double log_others = side_log_mean(s, anchor, o->tau, NULL) + log((double)(s->count - 1));
     const double log_d = own + log_add(0.0, log_others);
     const double log_scale = o->q * log(o->lambda) + (o->q - 1.0) * log_d;
@@ -39,7 +39,7 @@ const struct loss_row loss_rince = {
     .paper = "Chuang, CVPR 2022",
     .what = "InfoNCE that is robust to noisy pairs",
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_Q) | LOSS_BIT(LOSS_LAMBDA),
-    .own = {.tau = 0.01},
+    .defaults = {.tau = 0.01},
     .check = rince_check,
     .step = loss_step_anchors,
     .tiles = true,
@@ -51,7 +51,7 @@ const struct loss_row loss_rince_views = {
     .name = "rince",
     .views = true,
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_Q) | LOSS_BIT(LOSS_LAMBDA),
-    .own = {.tau = 0.1},
+    .defaults = {.tau = 0.1},
     .check = rince_check,
     .step = loss_step_anchors,
     .anchor = rince_anchor,

@@ -21,14 +21,14 @@ static const struct loss_private_scalar siglip_scalars[] = {
     {0}};
 
 static void siglip_begin(struct loss *l) {
-    struct siglip *own = l->own;
+    struct siglip *own = l->private_state;
     own->bias.value = l->options.bias0;
 }
 
 static void siglip_step(struct loss *l, const struct loss_input *in, struct loss_output *out) {
     const int64_t b = in->batch_count;
     const double tau = loss_tau(l);
-    struct siglip *own = l->own;
+    struct siglip *own = l->private_state;
     const struct loss_side s = loss_side(l, in, out, SIDE_IMAGE);
     double bias_gradient = 0.0;
     for (int64_t i = 0; i < b; i++) {
@@ -59,7 +59,7 @@ const struct loss_row loss_siglip = {
     .reads = LOSS_READS_TAU | LOSS_BIT(LOSS_BIAS0),
     .reads_learned = LOSS_READS_LEARNED_TAU,
     .temperatures = LOSS_CONSTANT | LOSS_GLOBAL,
-    .own = {.tau = 0.1, .temperature = LOSS_TEMPERATURE_GLOBAL},
+    .defaults = {.tau = 0.1, .temperature = LOSS_TEMPERATURE_GLOBAL},
     .private_bytes = sizeof(struct siglip),
     .scalars = siglip_scalars,
     .begin = siglip_begin,

@@ -40,22 +40,22 @@ void attention_pool_place(struct attention_pool *a,
                           int64_t max_batch,
                           bool training,
                           struct carve *kept,
-                          struct carve *scratch) {
-    struct carve *c = training ? kept : scratch;
+                          struct carve *workspace) {
+    struct carve *c = training ? kept : workspace;
     const int64_t n = max_batch;
     const int64_t m = n * (1 + a->rows);
     const struct tensor wide = tensor_2d(NULL, dtype, m, a->channels);
     const int64_t lse[] = {n, a->heads, 1 + a->rows};
     a->dev = dev;
     patch_rows_place(&a->at, kept, n, a->rows, n);
-    a->table = carve_take(scratch, wide);
+    a->table = carve_take(workspace, wide);
     a->sequence = carve_take(c, wide);
     a->qkv_rows = carve_take(c, tensor_2d(NULL, dtype, m, 3 * a->channels));
     a->context = carve_take(c, wide);
     a->lse = carve_take(c, tensor_view(NULL, statistics_dtype(dtype), 3, lse));
     if (training) {
-        a->dqkv = carve_take(scratch, tensor_2d(NULL, dtype, m, 3 * a->channels));
-        a->dsequence = carve_take(scratch, wide);
+        a->dqkv = carve_take(workspace, tensor_2d(NULL, dtype, m, 3 * a->channels));
+        a->dsequence = carve_take(workspace, wide);
     }
 }
 

@@ -39,7 +39,7 @@ void attention_pool_place(struct attention_pool *a,
                           int64_t max_batch,
                           bool training,
                           struct carve *kept,
-                          struct carve *scratch);
+                          struct carve *workspace);
 enum status attention_pool_forward(struct attention_pool *a,
                                    struct tensor out,
                                    struct tensor x,

@@ -258,19 +258,19 @@ static void place_block(struct blocks *b,
     }
 }
 
-static void place_backward(struct blocks *b, struct carve *scratch, enum dtype dt, int64_t m) {
+static void place_backward(struct blocks *b, struct carve *workspace, enum dtype dt, int64_t m) {
     const int64_t d = b->opt.dim;
     const int64_t f = b->opt.ffn_dim;
     for (int32_t i = 0; i < 3; i++) {
-        b->grad[i] = carve_take(scratch, tensor_2d(NULL, dt, m, d));
+        b->grad[i] = carve_take(workspace, tensor_2d(NULL, dt, m, d));
     }
-    b->dffn = carve_take(scratch, tensor_2d(NULL, dt, m, f > d ? f : d));
+    b->dffn = carve_take(workspace, tensor_2d(NULL, dt, m, f > d ? f : d));
     b->dffn.shape[1] = f;
-    b->dpre = carve_take(scratch, tensor_2d(NULL, dt, m, f > 3 * d ? f : 3 * d));
+    b->dpre = carve_take(workspace, tensor_2d(NULL, dt, m, f > 3 * d ? f : 3 * d));
     b->dqkv = tensor_2d(b->dpre.data, dt, m, 3 * d);
     b->dpre.shape[1] = f;
     if (b->keep != BLOCKS_KEEP_ALL) {
-        b->list[0].h = carve_take(scratch, tensor_2d(NULL, dt, m, d));
+        b->list[0].h = carve_take(workspace, tensor_2d(NULL, dt, m, d));
     }
 }
 
@@ -278,14 +278,14 @@ void blocks_place(struct blocks *b,
                   struct device *dev,
                   enum dtype dtype,
                   struct carve *kept,
-                  struct carve *scratch) {
+                  struct carve *workspace) {
     const struct blocks_options *o = &b->opt;
     const int64_t m = (int64_t)o->max_batch * o->max_tokens;
     const struct tensor wide = tensor_2d(NULL, dtype, m, o->dim);
-    struct carve *c = o->training ? kept : scratch;
+    struct carve *c = o->training ? kept : workspace;
     b->dev = dev;
     if (o->training) {
-        place_backward(b, scratch, dtype, m);
+        place_backward(b, workspace, dtype, m);
     }
     const bool again = b->keep != BLOCKS_KEEP_ALL;
     const struct tensor shared_x = tensor_2d(b->dffn.data, dtype, m, o->dim);
@@ -297,7 +297,7 @@ void blocks_place(struct blocks *b,
         turn[1] = carve_take(c, wide);
         sums[1] = carve_take(c, wide);
     }
-    struct carve *inner = b->keep == BLOCKS_KEEP_SUMS ? scratch : c;
+    struct carve *inner = b->keep == BLOCKS_KEEP_SUMS ? workspace : c;
     const struct carve shared = *inner; /* start of every block that keeps nothing */
     size_t most = inner->used_bytes;
     for (int32_t i = 0; i < o->layers; i++) {

@@ -91,7 +91,7 @@ void blocks_place(struct blocks *b,
                   struct device *dev,
                   enum dtype dtype,
                   struct carve *kept,
-                  struct carve *scratch);
+                  struct carve *workspace);
 
 /* One pass. */
 struct blocks_batch {

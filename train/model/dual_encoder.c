@@ -3,7 +3,7 @@
  *
  *   parameters   the table's blocks, and more of gradients (gradients.h)
  *   kept         image tower | text tower | heads      alive from forward to backward
- *   scratch      shared by both towers, which never run at the same time
+ *   workspace      shared by both towers, which never run at the same time
  *   input        images | tokens | lengths
  *
  * all for one micro-batch, except the embeddings, which are the whole batch's. With B = 3 M
@@ -58,11 +58,11 @@ static void place_input(struct dual_encoder *m, struct carve *input) {
 /* Towers, heads and their workspace, inputs. */
 static void place(struct dual_encoder *m, struct encoder_carves *c) {
     const enum dtype dtype = m->opt.dtype;
-    struct carve image = c->scratch;
-    struct carve text = c->scratch;
+    struct carve image = c->workspace;
+    struct carve text = c->workspace;
     image_tower_place(&m->image, m->e.dev, dtype, &c->kept, &image);
     transformer_place(m->text, m->e.dev, dtype, &c->kept, &text);
-    c->scratch = image.used_bytes > text.used_bytes ? image : text;
+    c->workspace = image.used_bytes > text.used_bytes ? image : text;
     if (!m->opt.texts_alone) {
         head_place(&m->image_head, &m->e, &c->kept);
     }

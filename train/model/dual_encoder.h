@@ -98,7 +98,7 @@ struct dual_encoder_memory {
     size_t gradients_bytes;   /* of the parameters, with the blocks for the tree of micro-batches */
     size_t moments_bytes;     /* of the optimiser: m, and v if it has two */
     size_t activations_bytes; /* kept from forward to backward, for one micro-batch */
-    size_t scratch_bytes;     /* workspace, reused */
+    size_t workspace_bytes;   /* workspace, reused */
     size_t input_bytes; /* images, tokens, lengths of a micro-batch; with slots of whole batches */
     size_t loss_bytes;  /* by trainer_plan: similarities, gradients of them and of embeddings */
     size_t state_bytes; /* by trainer_plan: per-sample state */

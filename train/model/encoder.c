@@ -59,10 +59,10 @@ void encoder_plan(struct encoder *e, const struct encoder_carves *used, bool hos
     m->gradients_bytes = bytes.grad_bytes * (1 + (size_t)e->sum_blocks);
     m->moments_bytes = bytes.moments_bytes;
     m->activations_bytes = used->kept.used_bytes;
-    m->scratch_bytes = used->scratch.used_bytes;
+    m->workspace_bytes = used->workspace.used_bytes;
     m->input_bytes = used->input.used_bytes;
     m->total_bytes = m->values_bytes + m->gradients_bytes + m->moments_bytes +
-                     m->activations_bytes + m->scratch_bytes + m->input_bytes;
+                     m->activations_bytes + m->workspace_bytes + m->input_bytes;
     m->parameter_count = params_element_count(e->params, PARAM_TRAINED);
 }
 
@@ -79,17 +79,17 @@ encoder_take(struct encoder *e, struct encoder_carves *out, struct device *dev, 
         e->running = tensor_2d(data, values.dtype, rows, values.shape[0]);
     }
     TRY(dev->ops->alloc(dev, e->memory.activations_bytes, &e->kept, err));
-    TRY(dev->ops->alloc(dev, e->memory.scratch_bytes, &e->scratch, err));
+    TRY(dev->ops->alloc(dev, e->memory.workspace_bytes, &e->workspace, err));
     TRY(dev->ops->alloc(dev, e->memory.input_bytes, &e->input, err));
     *out = (struct encoder_carves){
-        .kept.base = e->kept, .scratch.base = e->scratch, .input.base = e->input};
+        .kept.base = e->kept, .workspace.base = e->workspace, .input.base = e->input};
     return STATUS_OK;
 }
 
 void encoder_fini(struct encoder *e) {
     if (e->dev != NULL) {
         e->dev->ops->free(e->dev, e->input);
-        e->dev->ops->free(e->dev, e->scratch);
+        e->dev->ops->free(e->dev, e->workspace);
         e->dev->ops->free(e->dev, e->kept);
         e->dev->ops->free(e->dev, e->running.data);
         gradients_fini(&e->sums);

@@ -32,7 +32,8 @@ struct encoder {
     struct gradients sums;
     int32_t sum_blocks; /* blocks of gradients for the fixed tree (gradients.h), besides the
                            table's; 0 unless the device's memory is the host's */
-    void *kept, *scratch, *input; /* activations_bytes, scratch_bytes, input_bytes of the plan */
+    void *kept, *workspace,
+        *input; /* activations_bytes, workspace_bytes, input_bytes of the plan */
 
     /* Batch norm's statistics, one row per micro-batch. At the end of a batch the rows of all ranks
      * are gathered, and the table's running statistics are updated by each, in batch order: running
@@ -43,7 +44,7 @@ struct encoder {
 
 /* Placement of a model's activations and inputs. */
 struct encoder_carves {
-    struct carve kept, scratch, input;
+    struct carve kept, workspace, input;
 };
 
 /* Checks the fields and creates the table. micro_batch 0: the whole batch. Call encoder_fini even

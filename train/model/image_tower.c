@@ -26,11 +26,11 @@ void image_tower_place(const struct image_tower *t,
                        struct device *dev,
                        enum dtype dtype,
                        struct carve *kept,
-                       struct carve *scratch) {
+                       struct carve *workspace) {
     if (t->vit != NULL) {
-        vit_place(t->vit, dev, dtype, kept, scratch);
+        vit_place(t->vit, dev, dtype, kept, workspace);
     } else if (t->resnet != NULL) {
-        resnet_place(t->resnet, dev, dtype, kept, scratch);
+        resnet_place(t->resnet, dev, dtype, kept, workspace);
     }
 }
 

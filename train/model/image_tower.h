@@ -32,7 +32,7 @@ void image_tower_place(const struct image_tower *t,
                        struct device *dev,
                        enum dtype dtype,
                        struct carve *kept,
-                       struct carve *scratch);
+                       struct carve *workspace);
 
 /* As vit_ready. */
 enum status image_tower_ready(const struct image_tower *t, struct error *err);

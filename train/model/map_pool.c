@@ -52,8 +52,8 @@ void map_pool_place(struct map_pool *a,
                     int64_t max_batch,
                     bool training,
                     struct carve *kept,
-                    struct carve *scratch) {
-    struct carve *c = training ? kept : scratch;
+                    struct carve *workspace) {
+    struct carve *c = training ? kept : workspace;
     const int64_t n = max_batch;
     const int64_t d = a->dim;
     const struct tensor row = tensor_2d(NULL, dtype, n, d);
@@ -61,8 +61,8 @@ void map_pool_place(struct map_pool *a,
     const struct tensor qkv = tensor_2d(NULL, dtype, n * a->rows, 3 * d);
     const struct tensor ffn = tensor_2d(NULL, dtype, n, a->ffn_dim);
     a->dev = dev;
-    a->ones = carve_take(scratch, tensor_2d(NULL, dtype, n, 1));
-    a->queries = carve_take(scratch, tensor_2d(NULL, dtype, n + 1, d)); /* the last: the query */
+    a->ones = carve_take(workspace, tensor_2d(NULL, dtype, n, 1));
+    a->queries = carve_take(workspace, tensor_2d(NULL, dtype, n + 1, d)); /* the last: the query */
     a->qkv_rows = carve_take(c, qkv);
     a->context = carve_take(c, wide);
     a->lse = carve_take(c, tensor_3d(NULL, statistics_dtype(dtype), n, a->heads, a->rows));
@@ -73,12 +73,12 @@ void map_pool_place(struct map_pool *a,
     a->hidden = carve_take(c, ffn);
     a->out = carve_take(kept, row);
     if (training) {
-        a->dqkv = carve_take(scratch, qkv);
-        a->dx = carve_take(scratch, wide);
-        a->drow = carve_take(scratch, row);
-        a->dy = carve_take(scratch, row);
-        a->dhidden = carve_take(scratch, ffn);
-        a->dpre = carve_take(scratch, ffn);
+        a->dqkv = carve_take(workspace, qkv);
+        a->dx = carve_take(workspace, wide);
+        a->drow = carve_take(workspace, row);
+        a->dy = carve_take(workspace, row);
+        a->dhidden = carve_take(workspace, ffn);
+        a->dpre = carve_take(workspace, ffn);
     }
 }
 

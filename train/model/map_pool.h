@@ -48,7 +48,7 @@ void map_pool_place(struct map_pool *a,
                     int64_t max_batch,
                     bool training,
                     struct carve *kept,
-                    struct carve *scratch);
+                    struct carve *workspace);
 enum status map_pool_forward(struct map_pool *a,
                              struct tensor *out,
                              struct tensor x,

@@ -351,7 +351,7 @@ enum status open_clip_read(struct dual_encoder_options *out,
     const double heads = floor(features / n.head_width);
     FAIL_IF(n.embed < 1, err, STATUS_UNSUPPORTED, "the model's embed_dim is missing");
     FAIL_IF(heads < 1 || heads * n.head_width != features, err, STATUS_UNSUPPORTED,
-            "the model's vision_cfg.width %g is no multiple of head_width %g", features,
+            "the model's vision_cfg.width %g is not a multiple of head_width %g", features,
             n.head_width);
     const bool siglip = is_siglip(config);
     const enum activation act = n.quick != 0 ? ACTIVATION_QUICK_GELU : ACTIVATION_GELU;

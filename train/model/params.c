@@ -561,9 +561,9 @@ static bool is_permuted(const struct entry *e) {
     return e->spec.transposed || (e->spec.conv && e->spec.shape[1] * e->spec.shape[2] > 1);
 }
 
-/* Begins to copy a tensor; *scratch: workspace of its size if the layouts differ, else NULL. */
+/* Begins to copy a tensor; *workspace: memory of its size if the layouts differ, else NULL. */
 static enum status begin_copy(const struct params *p,
-                              void **scratch,
+                              void **workspace,
                               int32_t index,
                               enum param_slot slot,
                               size_t size_bytes,
@@ -573,8 +573,8 @@ static enum status begin_copy(const struct params *p,
     REQUIRE(size_bytes == (size_t)e->count * dtype_size_bytes(p->dtype));
     REQUIRE(slot == PARAM_VALUE || slot == PARAM_AVERAGE || e->class < CLASS_BUFFER);
     const bool differ = is_permuted(e);
-    *scratch = differ ? malloc(size_bytes) : NULL;
-    TRY_MEMORY(!differ || *scratch != NULL, err, "out of memory for a copy of '%s'", e->name);
+    *workspace = differ ? malloc(size_bytes) : NULL;
+    TRY_MEMORY(!differ || *workspace != NULL, err, "out of memory for a copy of '%s'", e->name);
     return STATUS_OK;
 }
 
@@ -584,15 +584,15 @@ enum status params_read(const struct params *p,
                         void *host,
                         size_t size_bytes,
                         struct error *err) {
-    void *scratch;
-    TRY(begin_copy(p, &scratch, index, slot, size_bytes, err));
+    void *workspace;
+    TRY(begin_copy(p, &workspace, index, slot, size_bytes, err));
     const struct entry *e = &p->entries[index];
-    void *target = scratch != NULL ? scratch : host;
+    void *target = workspace != NULL ? workspace : host;
     enum status s = p->dev->ops->download(p->dev, target, entry_data(p, e, slot), size_bytes, err);
-    if (s == STATUS_OK && scratch != NULL) {
-        permute(host, scratch, &e->spec, dtype_size_bytes(p->dtype), true);
+    if (s == STATUS_OK && workspace != NULL) {
+        permute(host, workspace, &e->spec, dtype_size_bytes(p->dtype), true);
     }
-    free(scratch);
+    free(workspace);
     return s;
 }
 
@@ -626,18 +626,18 @@ enum status params_write(struct params *p,
                          const void *host,
                          size_t size_bytes,
                          struct error *err) {
-    void *scratch;
-    TRY(begin_copy(p, &scratch, index, slot, size_bytes, err));
+    void *workspace;
+    TRY(begin_copy(p, &workspace, index, slot, size_bytes, err));
     const struct entry *e = &p->entries[index];
-    if (scratch != NULL) {
-        permute(scratch, host, &e->spec, dtype_size_bytes(p->dtype), false);
+    if (workspace != NULL) {
+        permute(workspace, host, &e->spec, dtype_size_bytes(p->dtype), false);
     }
     enum status s = p->dev->ops->upload(p->dev, entry_data(p, e, slot),
-                                        scratch != NULL ? scratch : host, size_bytes, err);
-    if (s == STATUS_OK && scratch != NULL) {
+                                        workspace != NULL ? workspace : host, size_bytes, err);
+    if (s == STATUS_OK && workspace != NULL) {
         s = p->dev->ops->sync(p->dev, err); /* upload may still read the workspace */
     }
-    free(scratch);
+    free(workspace);
     if (s == STATUS_OK && slot == PARAM_VALUE) {
         s = renew_working(p, e, err);
     }

@@ -475,7 +475,8 @@ static void refuse_extras(struct job *j) {
             char has[SHAPE_BYTES];
             char text[TEXT_BYTES];
             print_shape(has, info->shape, info->dim_count);
-            (void)snprintf(text, sizeof text, "%s %s is no tensor of the model", info->name, has);
+            (void)snprintf(text, sizeof text, "%s %s is not a tensor of the model", info->name,
+                           has);
             misfit(j, text);
         }
     }
@@ -523,7 +524,7 @@ enum status pretrained_read(double *out,
         return STATUS_OK;
     }
     FAIL_IF(found->element_count != 1 || !is_real(found->dtype), err, STATUS_MISMATCH,
-            "%s: %s is no real number", path, name);
+            "%s: %s is not a real number", path, name);
     TRY(safetensors_read(file, found, raw, (size_t)found->size_bytes, err));
     *out = value_at(raw, 0, found->dtype);
     return fabs(*out) <= 100.0 ? STATUS_OK

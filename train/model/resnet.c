@@ -8,7 +8,7 @@
  *
  * Memory. In training a unit keeps its output and the input of its batch norm (`kept`), except
  * outputs that no gradient reads: before a pool, and of shortcuts. The backward pass uses four
- * equal slots of `scratch`: one holds dL/d(output of the block), the others gradients inside it,
+ * equal slots of `workspace`: one holds dL/d(output of the block), the others gradients inside it,
  * and at the end of a block one of them holds dL/d(its input). Without training these slots hold
  * the activations, and nothing else is kept.
  *
@@ -111,7 +111,7 @@ static enum status check_options(const struct resnet_options *o, struct error *e
     FAIL_IF(o->max_batch < 1 || o->max_batch > RESNET_MAX_BATCH, err, STATUS_USAGE,
             "batch of %d images is not in 1-%d", (int)o->max_batch, RESNET_MAX_BATCH);
     FAIL_IF(o->pool_heads > 0 && o->image_px % 32 != 0, err, STATUS_USAGE,
-            "image size %d px is no multiple of 32, as CLIP's residual networks need",
+            "image size %d px is not a multiple of 32, as CLIP's residual networks need",
             (int)o->image_px);
     for (int32_t s = 0; s < 4; s++) {
         FAIL_IF(o->blocks[s] < 1 || o->blocks[s] > 64, err, STATUS_USAGE,
@@ -380,18 +380,18 @@ void resnet_place(struct resnet *r,
                   struct device *dev,
                   enum dtype dtype,
                   struct carve *kept,
-                  struct carve *scratch) {
+                  struct carve *workspace) {
     int64_t n = r->opt.max_batch;
     struct tensor slot = tensor_1d(NULL, dtype, n * r->largest);
     r->units.dev = dev;
     for (int32_t i = 0; i < SLOT_COUNT; i++) {
-        r->slots[i] = carve_take(scratch, slot);
+        r->slots[i] = carve_take(workspace, slot);
     }
-    r->units.dpre = carve_take(scratch, slot);
+    r->units.dpre = carve_take(workspace, slot);
     struct layout l = {.r = r, .dtype = dtype, .kept = kept};
     if (!r->opt.training && r->opt.norm_layers != RESNET_NORM_NONE) {
-        l.mean = carve_take(scratch, unit_statistics(&r->units, dtype, n, r->feature_count));
-        l.rstd = carve_take(scratch, l.mean); /* of the most channels */
+        l.mean = carve_take(workspace, unit_statistics(&r->units, dtype, n, r->feature_count));
+        l.rstd = carve_take(workspace, l.mean); /* of the most channels */
     }
     int32_t at = 0;
     r->input = place_activation(&l, at, r->opt.image_px, 3);
@@ -403,7 +403,7 @@ void resnet_place(struct resnet *r,
         at = (at + 1) % SLOT_COUNT;
         r->pooled = place_activation(&l, at, r->pool_px, r->opt.width);
         r->pool_places =
-            carve_take(r->opt.training ? kept : scratch,
+            carve_take(r->opt.training ? kept : workspace,
                        tensor_4d(NULL, DTYPE_I32, n, r->pool_px, r->pool_px, r->opt.width));
     }
     for (int32_t k = 0; k < r->block_count; k++) {
@@ -411,7 +411,7 @@ void resnet_place(struct resnet *r,
     }
     r->features = carve_take(kept, tensor_2d(NULL, dtype, n, r->feature_count));
     if (r->opt.pool_heads > 0) {
-        attention_pool_place(&r->attention, dev, dtype, n, r->opt.training, kept, scratch);
+        attention_pool_place(&r->attention, dev, dtype, n, r->opt.training, kept, workspace);
     }
 }
 

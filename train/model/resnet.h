@@ -96,13 +96,13 @@ int32_t resnet_feature_count(const struct resnet *r); /* F */
 enum status resnet_ready(struct resnet *r, struct error *err);
 
 /* Places all activations: in `kept` those needed from forward to backward and the features; in
- * `scratch` a workspace, which may be shared with other towers. dtype: the table's. Call it first
+ * `workspace` the others, which other towers may reuse. dtype: the table's. Call it first
  * with empty carves and dev NULL, which counts; then again, with memory, before forward. */
 void resnet_place(struct resnet *r,
                   struct device *dev,
                   enum dtype dtype,
                   struct carve *kept,
-                  struct carve *scratch);
+                  struct carve *workspace);
 
 /* images (N, S, S, 3) u8 on the device, N in [1, max_batch]. Training pass and replay require
  * options.training. *features (N, F) is a view until the next forward. Returns OK or what the

@@ -127,12 +127,12 @@ void transformer_place(struct transformer *t,
                        struct device *dev,
                        enum dtype dtype,
                        struct carve *kept,
-                       struct carve *scratch) {
+                       struct carve *workspace) {
     t->dev = dev;
     if (t->opt.pool == TRANSFORMER_POOL_MEAN) {
         t->pooled = carve_take(kept, tensor_2d(NULL, dtype, t->opt.max_batch, t->opt.dim));
     }
-    blocks_place(t->blocks, dev, dtype, kept, scratch);
+    blocks_place(t->blocks, dev, dtype, kept, workspace);
 }
 
 /* ---- passes ---- */

@@ -86,7 +86,7 @@ void transformer_place(struct transformer *t,
                        struct device *dev,
                        enum dtype dtype,
                        struct carve *kept,
-                       struct carve *scratch);
+                       struct carve *workspace);
 
 /* A batch of captions. */
 struct transformer_batch {

@@ -4,7 +4,7 @@
  *
  *   parameters   the table's blocks, and more of gradients (gradients.h)
  *   kept         image tower | head
- *   scratch      of the tower
+ *   workspace      of the tower
  *   input        the views; whole batches in slots
  *
  * all for the views of one micro-batch, except the embeddings, which are the whole batch's: a
@@ -87,7 +87,7 @@ static void place_input(struct view_encoder *m, struct carve *input) {
 }
 
 static void place(struct view_encoder *m, struct encoder_carves *c) {
-    image_tower_place(&m->image, m->e.dev, m->opt.dtype, &c->kept, &c->scratch);
+    image_tower_place(&m->image, m->e.dev, m->opt.dtype, &c->kept, &c->workspace);
     place_head(m, &c->kept);
     place_input(m, &c->input);
 }

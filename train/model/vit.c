@@ -186,27 +186,27 @@ void vit_place(struct vit *v,
                struct device *dev,
                enum dtype dtype,
                struct carve *kept,
-               struct carve *scratch) {
+               struct carve *workspace) {
     const int64_t n = v->opt.max_batch;
     const int64_t d = v->opt.dim;
-    struct carve *c = v->opt.training ? kept : scratch;
+    struct carve *c = v->opt.training ? kept : workspace;
     v->dev = dev;
     patch_rows_place(&v->at, kept, n, v->patches, v->heads);
     v->pixels = carve_take(c, tensor_2d(NULL, dtype, n * v->patches, v->patch_count));
     if (v->opt.map) {
-        map_pool_place(&v->pool, dev, dtype, n, v->opt.training, kept, scratch);
+        map_pool_place(&v->pool, dev, dtype, n, v->opt.training, kept, workspace);
     } else {
         norm_place(&v->pre, c, dtype, n * v->tokens, d);
     }
-    v->table = carve_take(scratch, tensor_2d(NULL, dtype, v->heads + n * v->patches, d));
+    v->table = carve_take(workspace, tensor_2d(NULL, dtype, v->heads + n * v->patches, d));
     if (v->opt.training && v->opt.patch_dropout > 0.0) {
         patch_rows_place(&v->few, kept, n, vit_kept_patches(&v->opt), 1);
-        v->all = carve_take(scratch, tensor_2d(NULL, dtype, n * v->tokens, d));
+        v->all = carve_take(workspace, tensor_2d(NULL, dtype, n * v->tokens, d));
     }
     if (v->opt.training) {
-        v->dplace = carve_take(scratch, tensor_2d(NULL, statistics_dtype(dtype), v->tokens, d));
+        v->dplace = carve_take(workspace, tensor_2d(NULL, statistics_dtype(dtype), v->tokens, d));
     }
-    blocks_place(v->blocks, dev, dtype, kept, scratch);
+    blocks_place(v->blocks, dev, dtype, kept, workspace);
 }
 
 enum status vit_ready(struct vit *v, struct error *err) {

@@ -84,7 +84,7 @@ void vit_place(struct vit *v,
                struct device *dev,
                enum dtype dtype,
                struct carve *kept,
-               struct carve *scratch);
+               struct carve *workspace);
 
 /* Call once, after the placement with memory: writes row indices. Returns as patch_rows_write. */
 enum status vit_ready(struct vit *v, struct error *err);

@@ -106,10 +106,11 @@ enum status model_config_view_options(const struct model_config *c,
 /* ---- metadata ---- */
 
 static enum status missing(const struct checkpoint *c, const char *key, struct error *err) {
-    return error_set(err, STATUS_CORRUPT,
-                     "%s: metadata %s is missing or wrong; this is no checkpoint of ccstream-train "
-                     "(which reads weights of timm and Hugging Face by --init-image, --init-text)",
-                     c->path, key);
+    return error_set(
+        err, STATUS_CORRUPT,
+        "%s: metadata %s is missing or wrong; this is not a checkpoint of ccstream-train "
+        "(which reads weights of timm and Hugging Face by --init-image, --init-text)",
+        c->path, key);
 }
 
 static enum status
@@ -311,7 +312,7 @@ static enum status read_tokenizer(struct checkpoint *c, struct error *err) {
     }
     FAIL_IF(info->dtype != SAFETENSORS_U8 || info->size_bytes > TOKENIZER_MAX_MODEL_BYTES ||
                 info->size_bytes == 0,
-            err, STATUS_CORRUPT, "%s: tensor %s is no tokenizer", c->path, TENSOR_TOKENIZER);
+            err, STATUS_CORRUPT, "%s: tensor %s is not a tokenizer", c->path, TENSOR_TOKENIZER);
     c->tokenizer_size_bytes = (size_t)info->size_bytes;
     c->tokenizer = malloc(c->tokenizer_size_bytes);
     FAIL_IF(c->tokenizer == NULL, err, STATUS_NOMEM, "%s: no memory for the tokenizer", c->path);

@@ -36,7 +36,7 @@ void trainer_options_default(struct trainer_options *opt) {
                                     .distill_weight = 0.5,
                                     .teacher_tau = 0.01,
                                     .device = "cpu",
-                                    .record_steps = true,
+                                    .cuda_graph = true,
                                     .engine = LOADER_ENGINE_AUTO,
                                     .tuning = {UINT64_MAX, UINT64_MAX, -1.0, -1.0, 1.0},
                                     .keep_count = 2,

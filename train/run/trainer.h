@@ -187,7 +187,7 @@ struct trainer_options {
     /* of a new run; a resumed one keeps its own; default TRAINER_TEXT_SAMPLE */
     enum trainer_text_state text_state;
     struct device_options device_options; /* how to open it; its threads_count is `threads` */
-    bool record_steps;         /* cuda: capture repeated steps as CUDA graphs; default true */
+    bool cuda_graph;           /* cuda: capture repeated steps as CUDA graphs; default true */
     uint32_t threads;          /* of the device; default 0: all CPUs */
     uint32_t loader_threads;   /* default 0: one per CPU */
     enum loader_engine engine; /* default LOADER_ENGINE_AUTO */

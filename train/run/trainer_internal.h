@@ -19,7 +19,7 @@ enum pair_kind { PAIR_CROSS, PAIR_IMAGES, PAIR_TEXTS, PAIR_COUNT };
 
 enum {
     TRAINER_FLIGHTS = DUAL_ENCODER_MAX_SLOTS, /* steps in progress at a time */
-    TRAINER_RECORDINGS = 64                   /* captured CUDA graphs kept, one per shape */
+    TRAINER_GRAPHS = 64                       /* captured CUDA graphs kept, one per shape */
 };
 
 /* A step in progress, from the loader to its report. */
@@ -45,11 +45,11 @@ struct step_flight {
     struct step_values *sent, *received; /* to and from the device; alloc_host if they overlap */
 };
 
-struct step_recording {
-    uint64_t shape;          /* dual_encoder_shape or view_encoder_shape */
-    uint64_t used;           /* step count when last used; 0: empty */
-    struct recording *steps; /* NULL: the shape occurred once, or was refused */
-    bool refused;            /* it cannot be captured */
+struct shape_graph {
+    uint64_t shape;              /* dual_encoder_shape or view_encoder_shape */
+    uint64_t used;               /* step count when last used; 0: empty */
+    struct captured_step *steps; /* NULL: the shape occurred once, or was refused */
+    bool refused;                /* it cannot be captured */
 };
 
 /* Off-batch samples, for a loss that needs some (loss_carries), see trainer_offbatch.c. By side of
@@ -168,8 +168,8 @@ struct trainer {
 
     struct step_flight flights[TRAINER_FLIGHTS]; /* only the first, if steps do not overlap */
     int flight;                                  /* the next one to launch */
-    struct step_recording recordings[TRAINER_RECORDINGS];
-    bool records; /* steps are captured as CUDA graphs */
+    struct shape_graph graphs[TRAINER_GRAPHS];
+    bool captures; /* steps are captured as CUDA graphs */
 
     bool gives_up; /* the last options.patience evaluations were not better */
     uint64_t step; /* steps done; if steps overlap, launched */

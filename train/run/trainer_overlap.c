@@ -66,7 +66,7 @@ enum status trainer_open_flights(struct trainer *t, struct error *err) {
         f->caption_ids = captions_count > 0 ? rows + ids_count : NULL;
         f->dropout_keys = keys_count > 0 ? rows + ids_count + captions_count : NULL;
     }
-    t->records = trainer_overlaps(t) && t->options.record_steps;
+    t->captures = trainer_overlaps(t) && t->options.cuda_graph;
     return STATUS_OK;
 }
 
@@ -75,11 +75,11 @@ static void close_stream(struct trainer *t) {
     struct error ignored = {0};
     (void)t->dev->ops->sync(t->dev, &ignored);
     const struct device_counters c = t->dev->stream->counters(t->dev);
-    if (c.recordings > 0) {
+    if (c.captures > 0) {
         log_write(t->options.log, LOG_LEVEL_INFO,
                   "%s: %" PRIu64 " steps as one of %" PRIu64 " graphs of %" PRIu64
                   " launches; %.1f GiB of the device's memory in use",
-                  t->dev->ops->name, c.replays, c.recordings, c.recorded_launches,
+                  t->dev->ops->name, c.replays, c.captures, c.captured_launches,
                   (double)c.memory_bytes / (1024.0 * 1024.0 * 1024.0));
     }
     for (int i = 0; i < TRAINER_FLIGHTS; i++) {
@@ -87,9 +87,9 @@ static void close_stream(struct trainer *t) {
             (void)t->dev->stream->wait(t->dev, copied_mark(&t->flights[i]), &ignored);
         }
     }
-    for (int i = 0; i < TRAINER_RECORDINGS; i++) {
-        t->dev->stream->record_free(t->dev, t->recordings[i].steps);
-        t->recordings[i] = (struct step_recording){0};
+    for (int i = 0; i < TRAINER_GRAPHS; i++) {
+        t->dev->stream->captured_free(t->dev, t->graphs[i].steps);
+        t->graphs[i] = (struct shape_graph){0};
     }
 }
 
@@ -118,55 +118,55 @@ void trainer_close_flights(struct trainer *t) {
 /* ---- captured graphs ---- */
 
 /* The captured graph of a shape; if there is none, the least recently used one, emptied. */
-static struct step_recording *recording_of(struct trainer *t, uint64_t shape, bool *met) {
-    struct step_recording *oldest = &t->recordings[0];
-    for (int i = 0; i < TRAINER_RECORDINGS; i++) {
-        struct step_recording *r = &t->recordings[i];
-        if (r->used > 0 && r->shape == shape) {
+static struct shape_graph *graph_of(struct trainer *t, uint64_t shape, bool *met) {
+    struct shape_graph *oldest = &t->graphs[0];
+    for (int i = 0; i < TRAINER_GRAPHS; i++) {
+        struct shape_graph *g = &t->graphs[i];
+        if (g->used > 0 && g->shape == shape) {
             *met = true;
-            r->used = t->step + 1;
-            return r;
+            g->used = t->step + 1;
+            return g;
         }
-        oldest = r->used < oldest->used ? r : oldest;
+        oldest = g->used < oldest->used ? g : oldest;
     }
     *met = false;
-    t->dev->stream->record_free(t->dev, oldest->steps);
-    *oldest = (struct step_recording){.shape = shape, .used = t->step + 1};
+    t->dev->stream->captured_free(t->dev, oldest->steps);
+    *oldest = (struct shape_graph){.shape = shape, .used = t->step + 1};
     return oldest;
 }
 
-struct recorded_step {
+struct step_to_capture {
     struct trainer *t;
     struct step_flight *f;
 };
 
-static enum status compute_recorded(void *cookie, struct error *err) {
-    struct recorded_step *r = cookie;
-    return trainer_compute(r->t, r->f, err);
+static enum status compute_step(void *cookie, struct error *err) {
+    struct step_to_capture *step = cookie;
+    return trainer_compute(step->t, step->f, err);
 }
 
 /* If a step cannot be captured, it and later ones of its shape run op by op. */
 static enum status
-record(struct trainer *t, struct step_recording *r, struct step_flight *f, struct error *err) {
-    struct recorded_step step = {t, f};
+capture(struct trainer *t, struct shape_graph *g, struct step_flight *f, struct error *err) {
+    struct step_to_capture step = {t, f};
     struct error why = {0};
-    TRY(device_record(t->dev, &r->steps, compute_recorded, &step, &why, err));
-    if (r->steps == NULL) {
-        r->refused = true;
+    TRY(device_capture(t->dev, &g->steps, compute_step, &step, &why, err));
+    if (g->steps == NULL) {
+        g->refused = true;
         log_write(t->options.log, LOG_LEVEL_INFO, "steps run op by op: %s", why.text);
     }
     return STATUS_OK;
 }
 
 static enum status compute(struct trainer *t, struct step_flight *f, struct error *err) {
-    if (t->records) {
+    if (t->captures) {
         bool met;
-        struct step_recording *r = recording_of(t, trainer_shape(t, f->slot), &met);
-        if (met && r->steps == NULL && !r->refused) {
-            TRY(record(t, r, f, err));
+        struct shape_graph *g = graph_of(t, trainer_shape(t, f->slot), &met);
+        if (met && g->steps == NULL && !g->refused) {
+            TRY(capture(t, g, f, err));
         }
-        if (r->steps != NULL) {
-            return t->dev->stream->replay(t->dev, r->steps, err);
+        if (g->steps != NULL) {
+            return t->dev->stream->replay(t->dev, g->steps, err);
         }
     }
     return trainer_compute(t, f, err);

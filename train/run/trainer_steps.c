@@ -73,16 +73,16 @@ enum status trainer_run_steps(struct trainer *t,
                               bool op_by_op,
                               bool repeat,
                               struct error *err) {
-    const bool records = t->records;
+    const bool captures = t->captures;
     enum status s = STATUS_OK;
     t->repeats = repeat;
-    t->records = records && !op_by_op;
+    t->captures = captures && !op_by_op;
     for (uint64_t i = 0; i < count && s == STATUS_OK; i++) {
         bool unused;
         s = trainer_stop_asked(t) ? error_set(err, STATUS_INTERRUPTED, "stopped on request")
                                   : trainer_one_step(t, &unused, err);
     }
-    t->records = op_by_op ? records : t->records;
+    t->captures = op_by_op ? captures : t->captures;
     THEN(s, trainer_drain(t, err));
     return s;
 }

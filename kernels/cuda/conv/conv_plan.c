@@ -94,7 +94,7 @@ static enum status execute(struct cuda_device *dev,
                            struct error *err) {
     cudnnBackendDescriptor_t pack = NULL;
     void *workspace;
-    TRY(cuda_scratch(dev, SCRATCH_DNN, (size_t)plan->workspace_bytes, &workspace, err));
+    TRY(cuda_workspace(dev, WORKSPACE_DNN, (size_t)plan->workspace_bytes, &workspace, err));
     TRY_DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
     enum status s = fill_pack(pack, data, workspace, err);
     if (s == STATUS_OK) {
@@ -352,7 +352,7 @@ static enum status run_first(struct cuda_device *dev,
     struct conv_plans *plans = dev->convs;
     struct conv_graph g;
     char key[CONV_KEY_CHARS];
-    if (dev->recording != NULL) { /* cuDNN loads code for a new plan, and timing waits; UNSUPPORTED
+    if (dev->capture != NULL) { /* cuDNN loads code for a new plan, and timing waits; UNSUPPORTED
                              would mean that no engine supports it */
         return error_set(err, STATUS_LIMIT,
                          "a convolution of a new shape cannot be captured in a CUDA graph");

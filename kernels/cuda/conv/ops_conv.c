@@ -63,7 +63,7 @@ static enum status convolve(struct cuda_device *dev,
     struct launch_on on = {.stream = dev->stream};
     const struct conv_problem problem = conv_stem_problem(p);
     struct conv_stem stem;
-    TRY(cuda_scratch(dev, SCRATCH_STEM, conv_stem_workspace_bytes(p), &on.workspace, err));
+    TRY(cuda_workspace(dev, WORKSPACE_STEM, conv_stem_workspace_bytes(p), &on.workspace, err));
     TRY(launched(dev, launch_conv_stem_pack(&on, p, x, w, &stem), "conv_stem_pack", err));
     TRY(convolve_as_it_is(dev, &problem, stem.x, stem.w, y, err));
     return p->pass == CONV_WEIGHT
@@ -114,7 +114,7 @@ static enum status sum_like(struct cuda_device *dev,
                             struct error *err) {
     *out = *t;
     out->dtype = dtype;
-    return cuda_scratch(dev, SCRATCH_SUM, tensor_size_bytes(out), &out->data, err);
+    return cuda_workspace(dev, WORKSPACE_SUM, tensor_size_bytes(out), &out->data, err);
 }
 
 /* cuDNN 9 has no engine that writes f32 from bf16, so there the sum is rounded once, as in other

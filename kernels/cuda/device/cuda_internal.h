@@ -30,21 +30,21 @@ struct conv_plans;   /* conv_plan.h: cuDNN's plans by shape */
 struct matmul_plans; /* matmul.c: cuBLASLt's algorithms by shape */
 
 /* Workspaces by purpose: those in use at the same time have different purposes. */
-enum scratch {
-    SCRATCH_WORK, /* the workspace of a launcher */
-    SCRATCH_DNN,  /* cuDNN's workspace */
-    SCRATCH_SUM,  /* a gradient that is added afterwards */
-    SCRATCH_BIAS, /* a bias in bf16, as cuBLASLt requires */
-    SCRATCH_STEM, /* images and weights of a convolution in another form */
-    SCRATCH_COUNT
+enum workspace {
+    WORKSPACE_WORK, /* the workspace of a launcher */
+    WORKSPACE_DNN,  /* cuDNN's workspace */
+    WORKSPACE_SUM,  /* a gradient that is added afterwards */
+    WORKSPACE_BIAS, /* a bias in bf16, as cuBLASLt requires */
+    WORKSPACE_STEM, /* images and weights of a convolution in another form */
+    WORKSPACE_COUNT
 };
 
 enum {
     BLAS_WORKSPACE_BYTES = 32 << 20, /* required by Hopper's kernels */
     STAGING_BYTES = 8 << 20,         /* per pinned buffer of uploads */
     STAGING_COUNT = 2,
-    ALIGNMENT_BYTES = 16,  /* of every tensor: the width of a vector load */
-    OLD_SCRATCH_COUNT = 64 /* replaced workspaces that recordings may still use */
+    ALIGNMENT_BYTES = 16,    /* of every tensor: the width of a vector load */
+    OLD_WORKSPACE_COUNT = 64 /* replaced workspaces that captured steps may still use */
 };
 
 struct staging {
@@ -62,9 +62,9 @@ struct cuda_device {
 
     cudaStream_t stream, copies;
     cudaEvent_t marks[DEVICE_MARK_COUNT];
-    struct recording *recording; /* NULL except between record_begin and record_end */
-    bool keeps_scratch;          /* there may be recordings: replaced workspaces are kept */
-    struct cuda_ranks *ranks;    /* NULL before join */
+    struct captured_step *capture; /* NULL except between capture_begin and capture_end */
+    bool keeps_workspace;          /* there may be captured steps: replaced workspaces are kept */
+    struct cuda_ranks *ranks;      /* NULL before join */
     struct device_counters counters;
     uint64_t launches_count; /* see device_stream.launches */
     cublasLtHandle_t blas;
@@ -76,10 +76,10 @@ struct cuda_device {
     struct {
         void *data;
         size_t size_bytes;
-    } scratch[SCRATCH_COUNT];
-    void *old_scratch[OLD_SCRATCH_COUNT];
-    int32_t old_scratch_count;
-    size_t old_scratch_bytes;
+    } workspace[WORKSPACE_COUNT];
+    void *old_workspace[OLD_WORKSPACE_COUNT];
+    int32_t old_workspace_count;
+    size_t old_workspace_bytes;
     struct staging staging[STAGING_COUNT];
     int32_t next_staging;
 
@@ -113,25 +113,25 @@ enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, 
 
 /* Counts one call that adds work to the stream. */
 static inline void cuda_counted(struct cuda_device *dev) {
-    dev->launches_count += dev->recording != NULL ? 0 : 1;
+    dev->launches_count += dev->capture != NULL ? 0 : 1;
 }
 
 /* Workspace of at least size_bytes, aligned to 256; contents undefined. Growing waits for the
  * stream. Returns OK, NOMEM, DEVICE, or, if it must grow, UNSUPPORTED (in a capture) or LIMIT. */
-enum status cuda_scratch(struct cuda_device *dev,
-                         enum scratch which,
-                         size_t size_bytes,
-                         void **out,
-                         struct error *err);
+enum status cuda_workspace(struct cuda_device *dev,
+                           enum workspace which,
+                           size_t size_bytes,
+                           void **out,
+                           struct error *err);
 
-/* Where launchers run on the device, with a workspace of that size. Returns as cuda_scratch. */
+/* Where launchers run on the device, with a workspace of that size. Returns as cuda_workspace. */
 enum status cuda_launch_on(struct cuda_device *dev,
                            size_t workspace_bytes,
                            struct launch_on *out,
                            struct error *err);
 
 /* All workspaces, including replaced ones. */
-size_t cuda_scratch_bytes(const struct cuda_device *dev);
+size_t cuda_workspace_bytes(const struct cuda_device *dev);
 
 /* Allocates device memory; the message of a failure has the requested and free memory and a remedy.
  * Returns OK, NOMEM or DEVICE. */
@@ -143,11 +143,12 @@ extern const struct device_stream cuda_device_stream;
 enum status cuda_stream_open(struct cuda_device *dev, struct error *err);
 void cuda_stream_close(struct cuda_device *dev); /* also half-opened ones */
 /* Returns UNSUPPORTED while a step is captured, else OK; `what` names the operation. */
-enum status cuda_not_recorded(const struct cuda_device *dev, const char *what, struct error *err);
+enum status
+cuda_refuse_in_capture(const struct cuda_device *dev, const char *what, struct error *err);
 /* Ends the part of the step that is being captured; `call` follows it, then the next part. Returns
  * OK, NOMEM or DEVICE. */
 enum status
-cuda_record_collective(struct cuda_device *dev, const struct collective *call, struct error *err);
+cuda_capture_collective(struct cuda_device *dev, const struct collective *call, struct error *err);
 /* Reports a wrong index that kernels found since the last call: OK, INVALID or DEVICE. */
 enum status cuda_check_fault(struct cuda_device *dev, struct error *err);
 

@@ -88,8 +88,8 @@ static void close_libraries(struct cuda_device *dev) {
 }
 
 static void close_memory(struct cuda_device *dev) {
-    for (int32_t i = 0; i < SCRATCH_COUNT; i++) {
-        (void)cudaFree(dev->scratch[i].data);
+    for (int32_t i = 0; i < WORKSPACE_COUNT; i++) {
+        (void)cudaFree(dev->workspace[i].data);
     }
     for (int32_t i = 0; i < STAGING_COUNT; i++) {
         if (dev->staging[i].read != NULL) {
@@ -140,7 +140,7 @@ static enum status open_libraries(struct cuda_device *dev, struct error *err) {
     const struct conv_gpu gpu = {.handle = dev->dnn, .sm = dev->sm, .name = dev->name};
     TRY(conv_plans_create(&dev->convs, &gpu, &dev->options,
                           dev->plan_cache[0] != '\0' ? dev->plan_cache : NULL, err));
-    return cuda_scratch(dev, SCRATCH_WORK, 1 << 20, &data, err);
+    return cuda_workspace(dev, WORKSPACE_WORK, 1 << 20, &data, err);
 }
 
 static enum status open_parts(struct cuda_device *dev, struct error *err) {
@@ -161,7 +161,7 @@ static enum status open_parts(struct cuda_device *dev, struct error *err) {
     TRY(open_memory(dev, err));
     TRY(open_libraries(dev, err));
     /* The first kernel shows whether this module has code for this GPU. */
-    const struct fill probe = {tensor_1d(dev->scratch[SCRATCH_WORK].data, DTYPE_F32, 1), 0.0};
+    const struct fill probe = {tensor_1d(dev->workspace[WORKSPACE_WORK].data, DTYPE_F32, 1), 0.0};
     size_t all_bytes;
     TRY(ops_cuda()->fill(&dev->base, &probe, err));
     TRY_CUDA(cudaMemGetInfo(&dev->base.free_bytes, &all_bytes));

@@ -42,9 +42,9 @@ void cuda_count_launch(void) {
 
 enum status launched(struct cuda_device *dev, cudaError_t code, const char *op, struct error *err) {
     const uint64_t count = atomic_exchange_explicit(&started_count, 0, memory_order_relaxed);
-    dev->launches_count += dev->recording != NULL ? 0 : count;
+    dev->launches_count += dev->capture != NULL ? 0 : count;
 #ifndef NDEBUG
-    if (code == cudaSuccess && dev->recording == NULL) {
+    if (code == cudaSuccess && dev->capture == NULL) {
         code = cudaStreamSynchronize(dev->stream);
     }
 #endif

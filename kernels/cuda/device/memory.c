@@ -37,7 +37,7 @@ enum status cuda_memory(struct cuda_device *dev, size_t size_bytes, void **out, 
 enum status cuda_alloc(struct device *device, size_t size_bytes, void **out, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     *out = NULL;
-    TRY(cuda_not_recorded(dev, "allocate", err));
+    TRY(cuda_refuse_in_capture(dev, "allocate", err));
     TRY(cuda_memory(dev, size_bytes, out, err));
     cudaError_t code = cudaMemsetAsync(*out, 0, size_bytes, dev->stream);
     if (code == cudaSuccess) { /* the copy queue does not wait for this one and may write first */
@@ -57,51 +57,51 @@ void cuda_free(struct device *device, void *data) {
     (void)cudaFree(data); /* waits for the device; accepts NULL */
 }
 
-/* Recordings continue to use the workspace with which they were captured. */
+/* Captured steps continue to use the workspace with which they were captured. */
 static enum status
-leave_scratch(struct cuda_device *dev, void *data, size_t size_bytes, struct error *err) {
-    if (data != NULL && dev->keeps_scratch && dev->old_scratch_count < OLD_SCRATCH_COUNT) {
-        dev->old_scratch[dev->old_scratch_count++] = data;
-        dev->old_scratch_bytes += size_bytes;
+leave_workspace(struct cuda_device *dev, void *data, size_t size_bytes, struct error *err) {
+    if (data != NULL && dev->keeps_workspace && dev->old_workspace_count < OLD_WORKSPACE_COUNT) {
+        dev->old_workspace[dev->old_workspace_count++] = data;
+        dev->old_workspace_bytes += size_bytes;
         return STATUS_OK;
     }
-    if (data != NULL && dev->keeps_scratch) {
+    if (data != NULL && dev->keeps_workspace) {
         return error_set(err, STATUS_LIMIT,
                          "cuda: the workspace has grown %d times; use --cuda-graph off",
-                         OLD_SCRATCH_COUNT);
+                         OLD_WORKSPACE_COUNT);
     }
     TRY_CUDA(cudaStreamSynchronize(dev->stream)); /* it may still be read */
     TRY_CUDA(cudaFree(data));
     return STATUS_OK;
 }
 
-enum status cuda_scratch(struct cuda_device *dev,
-                         enum scratch which,
-                         size_t size_bytes,
-                         void **out,
-                         struct error *err) {
-    *out = dev->scratch[which].data;
-    if (dev->scratch[which].size_bytes >= size_bytes) {
+enum status cuda_workspace(struct cuda_device *dev,
+                           enum workspace which,
+                           size_t size_bytes,
+                           void **out,
+                           struct error *err) {
+    *out = dev->workspace[which].data;
+    if (dev->workspace[which].size_bytes >= size_bytes) {
         return STATUS_OK;
     }
-    TRY(cuda_not_recorded(dev, "allocate", err));
-    if (dev->keeps_scratch) { /* replaced memory is not freed: grow by at least a quarter */
-        const size_t more = dev->scratch[which].size_bytes / 4 + dev->scratch[which].size_bytes;
+    TRY(cuda_refuse_in_capture(dev, "allocate", err));
+    if (dev->keeps_workspace) { /* replaced memory is not freed: grow by at least a quarter */
+        const size_t more = dev->workspace[which].size_bytes / 4 + dev->workspace[which].size_bytes;
         size_bytes = size_bytes > more ? size_bytes : more;
     }
-    TRY(leave_scratch(dev, dev->scratch[which].data, dev->scratch[which].size_bytes, err));
-    dev->scratch[which].data = NULL;
-    dev->scratch[which].size_bytes = 0;
-    TRY(cuda_memory(dev, size_bytes, &dev->scratch[which].data, err));
-    dev->scratch[which].size_bytes = size_bytes;
-    *out = dev->scratch[which].data;
+    TRY(leave_workspace(dev, dev->workspace[which].data, dev->workspace[which].size_bytes, err));
+    dev->workspace[which].data = NULL;
+    dev->workspace[which].size_bytes = 0;
+    TRY(cuda_memory(dev, size_bytes, &dev->workspace[which].data, err));
+    dev->workspace[which].size_bytes = size_bytes;
+    *out = dev->workspace[which].data;
     return STATUS_OK;
 }
 
-size_t cuda_scratch_bytes(const struct cuda_device *dev) {
-    size_t sum = BLAS_WORKSPACE_BYTES + dev->old_scratch_bytes;
-    for (int32_t i = 0; i < SCRATCH_COUNT; i++) {
-        sum += dev->scratch[i].size_bytes;
+size_t cuda_workspace_bytes(const struct cuda_device *dev) {
+    size_t sum = BLAS_WORKSPACE_BYTES + dev->old_workspace_bytes;
+    for (int32_t i = 0; i < WORKSPACE_COUNT; i++) {
+        sum += dev->workspace[i].size_bytes;
     }
     return sum;
 }
@@ -133,7 +133,7 @@ enum status cuda_upload(struct device *device,
                         size_t size_bytes,
                         struct error *err) {
     struct cuda_device *dev = cuda_of(device);
-    TRY(cuda_not_recorded(dev, "copy from the host", err));
+    TRY(cuda_refuse_in_capture(dev, "copy from the host", err));
     if (size_bytes == 0) {
         return STATUS_OK;
     }
@@ -173,7 +173,7 @@ enum status cuda_check_fault(struct cuda_device *dev, struct error *err) {
 
 enum status cuda_sync(struct device *device, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
-    TRY(cuda_not_recorded(dev, "wait for the device", err));
+    TRY(cuda_refuse_in_capture(dev, "wait for the device", err));
     TRY_CUDA(cudaStreamSynchronize(dev->stream));
     return cuda_check_fault(dev, err);
 }
@@ -184,7 +184,7 @@ enum status cuda_download(struct device *device,
                           size_t size_bytes,
                           struct error *err) {
     struct cuda_device *dev = cuda_of(device);
-    TRY(cuda_not_recorded(dev, "copy to the host", err));
+    TRY(cuda_refuse_in_capture(dev, "copy to the host", err));
     if (size_bytes > 0) {
         TRY_CUDA(cudaMemcpyAsync(host, src, size_bytes, cudaMemcpyDeviceToHost, dev->stream));
         cuda_counted(dev);
@@ -199,7 +199,7 @@ enum status cuda_launch_on(struct cuda_device *dev,
     *out = (struct launch_on){.stream = dev->stream, .fault = dev->fault_on_device};
     return workspace_bytes == 0
                ? STATUS_OK
-               : cuda_scratch(dev, SCRATCH_WORK, workspace_bytes, &out->workspace, err);
+               : cuda_workspace(dev, WORKSPACE_WORK, workspace_bytes, &out->workspace, err);
 }
 
 enum status cuda_supports(struct device *device, enum dtype dtype, struct error *err) {

@@ -1,13 +1,13 @@
 /*
  * stream: the copy queue, marks, and steps captured as CUDA graphs.
  *
- * A recording contains the addresses of its ops, including workspaces. So after the first capture,
- * a workspace that grows keeps its old memory until the device is closed.
+ * A captured step contains the addresses of its ops, including workspaces. So after the first
+ * capture, a workspace that grows keeps its old memory until the device is closed.
  *
- * Collectives (kernels/device_ranks.h) divide a recording into graphs: a replay starts them one
+ * Collectives (kernels/device_ranks.h) divide a step into graphs: a replay starts them one
  * after another, and makes the collectives, which are in no graph, between them.
  *
- *     recording: | graph | gather | graph | merge | graph | sum | sum | graph | finish | graph |
+ *     step: | graph | gather | graph | merge | graph | sum | sum | graph | finish | graph |
  */
 #include <stdlib.h>
 
@@ -21,17 +21,17 @@ struct part {
     struct part *next;
 };
 
-struct recording {
+struct captured_step {
     struct part *first, **end;
     uint64_t launches_count;
-    bool captures; /* a part is being captured */
+    bool capturing; /* a part is being captured */
 };
 
-enum status cuda_not_recorded(const struct cuda_device *dev, const char *what, struct error *err) {
-    return dev->recording == NULL
-               ? STATUS_OK
-               : error_set(err, STATUS_UNSUPPORTED,
-                           "cuda: a step that has to %s cannot be captured", what);
+enum status
+cuda_refuse_in_capture(const struct cuda_device *dev, const char *what, struct error *err) {
+    return dev->capture == NULL ? STATUS_OK
+                                : error_set(err, STATUS_UNSUPPORTED,
+                                            "cuda: a step that has to %s cannot be captured", what);
 }
 
 static enum status
@@ -66,7 +66,7 @@ copy_in(struct device *device, void *dst, const void *host, size_t size_bytes, s
 static enum status
 copy_out(struct device *device, void *host, const void *src, size_t size_bytes, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
-    TRY(cuda_not_recorded(dev, "copy to the host", err));
+    TRY(cuda_refuse_in_capture(dev, "copy to the host", err));
     if (size_bytes > 0) {
         TRY_CUDA(cudaMemcpyAsync(host, src, size_bytes, cudaMemcpyDeviceToHost, dev->stream));
         cuda_counted(dev);
@@ -114,52 +114,54 @@ seconds(struct device *device, double *out, int32_t from, int32_t to, struct err
     return STATUS_OK;
 }
 
-/* ---- recordings ---- */
+/* ---- captured steps ---- */
 
-static void record_free(struct device *device, struct recording *r) {
+static void captured_free(struct device *device, struct captured_step *c) {
     (void)device;
-    while (r != NULL && r->first != NULL) {
-        struct part *p = r->first;
-        r->first = p->next;
+    while (c != NULL && c->first != NULL) {
+        struct part *p = c->first;
+        c->first = p->next;
         if (p->exec != NULL) {
             (void)cudaGraphExecDestroy(p->exec);
         }
         free(p);
     }
-    free(r);
+    free(c);
 }
 
 /* Calls of other threads do not affect the capture. */
 static enum status begin_part(struct cuda_device *dev, struct error *err) {
     TRY_CUDA(cudaStreamBeginCapture(dev->stream, cudaStreamCaptureModeThreadLocal));
-    dev->recording->captures = true;
+    dev->capture->capturing = true;
     return STATUS_OK;
 }
 
-static enum status record_begin(struct device *device, struct error *err) {
+static enum status capture_begin(struct device *device, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
-    struct recording *r = calloc(1, sizeof *r);
-    TRY_MEMORY(r != NULL, err, "cuda: out of memory for a recording");
-    r->end = &r->first;
-    dev->recording = r;
-    dev->keeps_scratch = true;
+    struct captured_step *c = calloc(1, sizeof *c);
+    TRY_MEMORY(c != NULL, err, "cuda: out of memory for a captured step");
+    c->end = &c->first;
+    dev->capture = c;
+    dev->keeps_workspace = true;
     const enum status s = begin_part(dev, err);
     if (s != STATUS_OK) {
-        dev->recording = NULL;
-        record_free(device, r);
+        dev->capture = NULL;
+        captured_free(device, c);
     }
     return s;
 }
 
-static enum status
-add_part(struct recording *r, cudaGraph_t graph, const struct collective *call, struct error *err) {
+static enum status add_part(struct captured_step *c,
+                            cudaGraph_t graph,
+                            const struct collective *call,
+                            struct error *err) {
     size_t nodes = 0;
     TRY_CUDA(cudaGraphGetNodes(graph, NULL, &nodes));
     struct part *p = calloc(1, sizeof *p);
-    TRY_MEMORY(p != NULL, err, "cuda: out of memory for a recording");
-    *r->end = p;
-    r->end = &p->next;
-    r->launches_count += nodes;
+    TRY_MEMORY(p != NULL, err, "cuda: out of memory for a captured step");
+    *c->end = p;
+    c->end = &p->next;
+    c->launches_count += nodes;
     p->is_last = call == NULL;
     if (call != NULL) {
         p->call = *call;
@@ -174,16 +176,16 @@ add_part(struct recording *r, cudaGraph_t graph, const struct collective *call, 
 static enum status
 end_part(struct cuda_device *dev, bool keep, const struct collective *call, struct error *err) {
     cudaGraph_t graph = NULL;
-    if (!dev->recording->captures) {
+    if (!dev->capture->capturing) {
         return STATUS_OK; /* a failure ended it, and was returned */
     }
-    dev->recording->captures = false;
+    dev->capture->capturing = false;
     const cudaError_t code = cudaStreamEndCapture(dev->stream, &graph);
     enum status s = STATUS_OK;
     if (code != cudaSuccess) {
         s = cuda_failed(code, "cudaStreamEndCapture", err);
     } else if (keep) {
-        s = add_part(dev->recording, graph, call, err);
+        s = add_part(dev->capture, graph, call, err);
     }
     if (graph != NULL) {
         (void)cudaGraphDestroy(graph);
@@ -192,31 +194,32 @@ end_part(struct cuda_device *dev, bool keep, const struct collective *call, stru
 }
 
 enum status
-cuda_record_collective(struct cuda_device *dev, const struct collective *call, struct error *err) {
+cuda_capture_collective(struct cuda_device *dev, const struct collective *call, struct error *err) {
     TRY(end_part(dev, true, call, err));
     return begin_part(dev, err);
 }
 
-static enum status record_end(struct device *device, struct recording **out, struct error *err) {
+static enum status
+capture_end(struct device *device, struct captured_step **out, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     const enum status s = end_part(dev, out != NULL, NULL, err);
-    struct recording *r = dev->recording;
-    dev->recording = NULL;
+    struct captured_step *c = dev->capture;
+    dev->capture = NULL;
     if (out != NULL) {
-        *out = s == STATUS_OK ? r : NULL;
+        *out = s == STATUS_OK ? c : NULL;
     }
     if (s != STATUS_OK || out == NULL) {
-        record_free(device, r);
+        captured_free(device, c);
         return s;
     }
-    dev->counters.recorded_launches = r->launches_count;
-    dev->counters.recordings++;
+    dev->counters.captured_launches = c->launches_count;
+    dev->counters.captures++;
     return s;
 }
 
-static enum status replay(struct device *device, struct recording *r, struct error *err) {
+static enum status replay(struct device *device, struct captured_step *c, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
-    for (const struct part *p = r->first; p != NULL; p = p->next) {
+    for (const struct part *p = c->first; p != NULL; p = p->next) {
         if (p->exec != NULL) {
             TRY_CUDA(cudaGraphLaunch(p->exec, dev->stream));
         }
@@ -225,7 +228,7 @@ static enum status replay(struct device *device, struct recording *r, struct err
         }
     }
     dev->counters.replays++;
-    dev->launches_count += r->launches_count;
+    dev->launches_count += c->launches_count;
     return STATUS_OK;
 }
 
@@ -236,7 +239,7 @@ static struct device_counters counters(struct device *device) {
     if (cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess) {
         dev->counters.memory_bytes = total_bytes - free_bytes;
     }
-    dev->counters.scratch_bytes = cuda_scratch_bytes(dev);
+    dev->counters.workspace_bytes = cuda_workspace_bytes(dev);
     return dev->counters;
 }
 
@@ -263,8 +266,8 @@ void cuda_stream_close(struct cuda_device *dev) {
         (void)cudaStreamSynchronize(dev->copies);
         (void)cudaStreamDestroy(dev->copies);
     }
-    while (dev->old_scratch_count > 0) {
-        (void)cudaFree(dev->old_scratch[--dev->old_scratch_count]);
+    while (dev->old_workspace_count > 0) {
+        (void)cudaFree(dev->old_workspace[--dev->old_workspace_count]);
     }
 }
 
@@ -277,10 +280,10 @@ const struct device_stream cuda_device_stream = {
     .follow = follow,
     .wait = wait_for,
     .seconds = seconds,
-    .record_begin = record_begin,
-    .record_end = record_end,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
     .replay = replay,
-    .record_free = record_free,
+    .captured_free = captured_free,
     .counters = counters,
     .launches = launches,
 };

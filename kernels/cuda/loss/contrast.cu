@@ -134,8 +134,11 @@ static struct tile tile_of(const struct contrast_tile *t) {
 
 /* The lines from `at` on: the tile's rows or columns. */
 static struct contrast_lines lines_of(const struct contrast_lines *x, int64_t at) {
-    return {x->rate + at,   x->shift + at,      x->largest + at, x->sum + at, x->weighted + at,
-            x->weight + at, x->popularity + at, x->taken + at,   x->own + at, x->own_gradient + at};
+    return {x->rate + at,       x->shift + at,
+            x->largest + at,    x->sum + at,
+            x->weighted + at,   x->weight + at,
+            x->popularity + at, x->taken + at,
+            x->positive + at,   x->positive_gradient + at};
 }
 
 /* Positives are the elements of S whose row and column numbers are equal. */
@@ -149,8 +152,8 @@ launch_own(cudaStream_t stream, const struct contrast_tile *t, bool report, bool
     return count <= 0 ? cudaSuccess
                       : launch(stream, dim3((unsigned)ceil_div(count, THREADS)), contrast_own,
                                (float *)t->s.data + (first - t->row) * width + first - t->column,
-                               width + 1, count, report ? t->rows->own + first : NULL,
-                               replace ? t->rows->own_gradient + first : NULL);
+                               width + 1, count, report ? t->rows->positive + first : NULL,
+                               replace ? t->rows->positive_gradient + first : NULL);
 }
 
 cudaError_t launch_contrast_sums(cudaStream_t stream, const struct contrast_tile *t) {

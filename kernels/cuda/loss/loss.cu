@@ -30,7 +30,7 @@ static __device__ __forceinline__ int32_t was_before(const uint64_t *ids, int64_
 
 /* Reads the entries of a sample, or zeros if another rank keeps them; one thread per column. */
 static __device__ __forceinline__ void
-take_state(const struct device_loss &l, const struct loss_scratch &w, int64_t position) {
+take_state(const struct device_loss &l, const struct loss_workspace &w, int64_t position) {
     const uint64_t id = l.sample_ids[position];
     const uint64_t at = entry_of(l, id);
     const bool own = is_own(l, id);
@@ -49,7 +49,7 @@ take_state(const struct device_loss &l, const struct loss_scratch &w, int64_t po
     }
 }
 
-static __global__ void examine(struct device_loss l, struct loss_scratch w) {
+static __global__ void examine(struct device_loss l, struct loss_workspace w) {
     __shared__ int32_t room[WARPS];
     const int64_t row = blockIdx.x;
     const int64_t b = l.batch_count;
@@ -104,7 +104,7 @@ static __device__ __forceinline__ int32_t put_ranks(int32_t *rank, int64_t count
     return all;
 }
 
-static __global__ void begin(struct device_loss l, struct loss_scratch w) {
+static __global__ void begin(struct device_loss l, struct loss_workspace w) {
     __shared__ int32_t room[WARPS];
     const int64_t n = l.views ? 2 * l.batch_count : l.batch_count;
     int32_t fault = DEVICE_LOSS_SOUND;
@@ -125,13 +125,13 @@ static __global__ void begin(struct device_loss l, struct loss_scratch w) {
 
 /* One side of an element's gradient: for anchor number `a`, of which it is a negative. */
 static __device__ __forceinline__ double contrast_gradient(const struct device_loss &l,
-                                                           const struct loss_scratch &w,
+                                                           const struct loss_workspace &w,
                                                            double share,
                                                            int64_t a,
                                                            double similarity,
                                                            double zeta) {
     const double tau = w.tau[a];
-    const double e = (similarity - w.own[a] - zeta) / tau;
+    const double e = (similarity - w.positive[a] - zeta) / tau;
     const double log_norm = w.log_norm[a];
     switch (l.kind) {
     case DEVICE_LOSS_DEBIASED: {
@@ -152,7 +152,7 @@ static __device__ __forceinline__ double contrast_gradient(const struct device_l
 /* One side of an element's gradient: anchor number a at `anchor`, its positive at `partner`,
  * candidate c. */
 static __device__ __forceinline__ double side_gradient(const struct device_loss &l,
-                                                       const struct loss_scratch &w,
+                                                       const struct loss_workspace &w,
                                                        double share,
                                                        int64_t a,
                                                        int64_t anchor,
@@ -186,7 +186,7 @@ struct row_sums {
 };
 
 static __device__ __forceinline__ float siglip_gradient(const struct device_loss &l,
-                                                        const struct loss_scratch &w,
+                                                        const struct loss_workspace &w,
                                                         bool own,
                                                         double similarity,
                                                         struct row_sums *sums) {
@@ -230,7 +230,7 @@ fill_row(const struct device_loss &l, int64_t row, int64_t c, float with) {
 }
 
 static __device__ __forceinline__ float element_gradient(const struct device_loss &l,
-                                                         const struct loss_scratch &w,
+                                                         const struct loss_workspace &w,
                                                          double share,
                                                          int64_t row,
                                                          int64_t c,
@@ -249,7 +249,7 @@ static __device__ __forceinline__ float element_gradient(const struct device_los
     return (float)((double)image + side_gradient(l, w, share, b + c, c, c, row, similarity));
 }
 
-static __global__ void gradient(struct device_loss l, struct loss_scratch w) {
+static __global__ void gradient(struct device_loss l, struct loss_workspace w) {
     __shared__ double room[WARPS];
     __shared__ int32_t fault_room[WARPS];
     const int64_t row = blockIdx.x;
@@ -299,7 +299,7 @@ static __device__ __forceinline__ double sum_of(const double *x, int64_t count) 
 
 /* The largest new zeta over the distinct samples; infinite if one is not finite. */
 static __device__ __forceinline__ double
-largest_zeta(const struct device_loss &l, const struct loss_scratch &w, int side) {
+largest_zeta(const struct device_loss &l, const struct loss_workspace &w, int side) {
     __shared__ double room[WARPS];
     double most = -INFINITE;
     for (int64_t i = threadIdx.x; i < l.batch_count; i += THREADS) {
@@ -313,7 +313,7 @@ largest_zeta(const struct device_loss &l, const struct loss_scratch &w, int side
 
 /* The mean of a column after the step over the distinct samples; NaN without the column. */
 static __device__ __forceinline__ double
-batch_mean(const struct device_loss &l, const struct loss_scratch &w, const float *column) {
+batch_mean(const struct device_loss &l, const struct loss_workspace &w, const float *column) {
     __shared__ double room[WARPS];
     double sum = 0.0;
     for (int64_t i = threadIdx.x; i < l.batch_count && column != NULL; i += THREADS) {
@@ -332,7 +332,7 @@ struct step_sums {
 };
 
 static __device__ __forceinline__ struct step_sums sum_step(const struct device_loss &l,
-                                                            const struct loss_scratch &w) {
+                                                            const struct loss_workspace &w) {
     __shared__ int32_t room[WARPS];
     const int64_t b = l.batch_count;
     const int64_t n = l.views ? 2 * b : b;
@@ -397,7 +397,7 @@ learn(const struct device_loss &l, double tau, const struct step_sums &s) {
 
 /* Writes back the entries that this rank keeps, and counts a visit of each sample. */
 static __device__ __forceinline__ void put_state(const struct device_loss &l,
-                                                 const struct loss_scratch &w) {
+                                                 const struct loss_workspace &w) {
     const bool changed = w.head->count >= 2;
     for (int64_t i = threadIdx.x; i < l.batch_count; i += THREADS) {
         const uint64_t id = l.sample_ids[i];
@@ -434,7 +434,7 @@ put_values(const struct device_loss &l, const struct loss_head *head, const stru
     }
 }
 
-static __global__ void finish(struct device_loss l, struct loss_scratch w) {
+static __global__ void finish(struct device_loss l, struct loss_workspace w) {
     struct step_sums s = {};
     s.fault = w.head->fault;
     if (has_contrasts(w.head)) {
@@ -475,7 +475,7 @@ template <typename T> static void carve_array(T **out, char *base, size_t *used,
 
 /* Room for the columns that the loss has, or for the others, so that the size does not depend on
  * them. Returns their number. */
-static int carve_columns(struct loss_scratch *w,
+static int carve_columns(struct loss_workspace *w,
                          const struct device_loss *l,
                          char *base,
                          size_t *used,
@@ -498,7 +498,7 @@ static int carve_columns(struct loss_scratch *w,
 
 /* The columns' entries of the batch. */
 static void
-carve_window(struct loss_scratch *w, const struct device_loss *l, char *base, size_t *used) {
+carve_window(struct loss_workspace *w, const struct device_loss *l, char *base, size_t *used) {
     const size_t begin = *used;
     carve_array(&w->visits, base, used, l->batch_count);
     const int count = carve_columns(w, l, base, used, true);
@@ -508,7 +508,7 @@ carve_window(struct loss_scratch *w, const struct device_loss *l, char *base, si
 }
 
 /* Lays out the workspace, equal for all losses except the records of emc2. */
-static size_t lay_out(struct loss_scratch *w, const struct device_loss *l, char *base) {
+static size_t lay_out(struct loss_workspace *w, const struct device_loss *l, char *base) {
     const int64_t b = l->batch_count;
     const int64_t n = l->views ? 2 * b : b;
     size_t used = 0;
@@ -516,7 +516,7 @@ static size_t lay_out(struct loss_scratch *w, const struct device_loss *l, char 
     carve_array(&w->rank, base, &used, b);
     carve_array(&w->fault, base, &used, n);
     carve_window(w, l, base, &used);
-    double **const by_anchor[] = {&w->own,      &w->tau,   &w->log_norm,  &w->aux,
+    double **const by_anchor[] = {&w->positive, &w->tau,   &w->log_norm,  &w->aux,
                                   &w->diagonal, &w->value, &w->objective, &w->extra};
     for (size_t i = 0; i < sizeof by_anchor / sizeof by_anchor[0]; i++) {
         carve_array(by_anchor[i], base, &used, 2 * b);
@@ -529,7 +529,7 @@ static size_t lay_out(struct loss_scratch *w, const struct device_loss *l, char 
 }
 
 size_t launch_loss_workspace_bytes(const struct device_loss *l) {
-    struct loss_scratch w;
+    struct loss_workspace w;
     return lay_out(&w, l, NULL);
 }
 
@@ -541,7 +541,7 @@ cudaError_t launch_loss_examine(cudaStream_t stream,
                                 const struct device_loss *l,
                                 uint32_t **window,
                                 int64_t *window_count) {
-    struct loss_scratch w;
+    struct loss_workspace w;
     (void)lay_out(&w, l, (char *)l->workspace);
     *window = w.window;
     *window_count = w.window_count;
@@ -549,7 +549,7 @@ cudaError_t launch_loss_examine(cudaStream_t stream,
 }
 
 cudaError_t launch_loss(cudaStream_t stream, const struct device_loss *l) {
-    struct loss_scratch w;
+    struct loss_workspace w;
     const dim3 rows = rows_of(l);
     (void)lay_out(&w, l, (char *)l->workspace);
     TRY_LAUNCH(launch(stream, dim3(1), begin, *l, w));

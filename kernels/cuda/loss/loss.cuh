@@ -32,7 +32,7 @@ struct loss_head {
     bool stopped;  /* an earlier step was not sound */
 };
 
-struct loss_scratch {
+struct loss_workspace {
     struct loss_head *head;
     int32_t *rank;  /* (B): of the position among the first positions of ids; -1: a repeated id */
     int32_t *fault; /* (N): enum device_loss_fault by row */
@@ -45,7 +45,7 @@ struct loss_scratch {
     uint32_t *window;
     int64_t window_count;
     /* (2 B), by anchor: */
-    double *own;      /* similarity of its positive pair */
+    double *positive; /* similarity of its positive pair */
     double *tau;      /* its temperature */
     double *log_norm; /* see contrast_gradient */
     double *aux;      /* debiased: log m; nuclr: normaliser of p; emc2: number of recorded states */
@@ -90,7 +90,7 @@ struct anchor_view {
     int64_t number;  /* of the anchor, in [0, 2 B) */
     int64_t anchor;  /* its index in [0, N), */
     int64_t partner; /* and the index of its positive: equal for pairs */
-    double own;
+    double positive;
 };
 
 static __device__ __forceinline__ int64_t position_of(const struct device_loss &l, int64_t place) {
@@ -114,12 +114,12 @@ anchor_at(const struct device_loss &l, int64_t position, int side) {
         v.anchor = position;
         v.partner = position;
     }
-    v.own = (double)v.similarity[v.partner * v.stride];
+    v.positive = (double)v.similarity[v.partner * v.stride];
     return v;
 }
 
 static __device__ __forceinline__ bool is_contrast(const struct device_loss &l,
-                                                   const struct loss_scratch &w,
+                                                   const struct loss_workspace &w,
                                                    const struct anchor_view &v,
                                                    int64_t c) {
     return c != v.anchor && c != v.partner && w.rank[position_of(l, c)] >= 0;
@@ -205,7 +205,7 @@ template <typename N> static __device__ __forceinline__ N block_max(N x, N (&roo
     return most;
 }
 
-/* Over the negatives of an anchor, with e = (Delta - zeta) / tau, Delta = S - own: */
+/* Over the negatives of an anchor, with e = (Delta - zeta) / tau, Delta = S - positive: */
 struct anchor_sums {
     double largest;  /* e */
     double sum;      /* of exp(e - largest) */
@@ -214,7 +214,7 @@ struct anchor_sums {
 
 /* Called by all threads of a block; zeta may be NULL. */
 static __device__ __forceinline__ struct anchor_sums anchor_sum(const struct device_loss &l,
-                                                                const struct loss_scratch &w,
+                                                                const struct loss_workspace &w,
                                                                 const struct anchor_view &v,
                                                                 double tau,
                                                                 const float *zeta) {
@@ -223,7 +223,7 @@ static __device__ __forceinline__ struct anchor_sums anchor_sum(const struct dev
     struct anchor_sums s = {-INFINITE, 0.0, 0.0};
     for (int64_t c = threadIdx.x; c < n; c += THREADS) {
         if (is_contrast(l, w, v, c)) {
-            const double delta = (double)v.similarity[c * v.stride] - v.own;
+            const double delta = (double)v.similarity[c * v.stride] - v.positive;
             const double e = (zeta != NULL ? delta - (double)zeta[c] : delta) / tau;
             s.largest = e > s.largest ? e : s.largest;
         }
@@ -231,7 +231,7 @@ static __device__ __forceinline__ struct anchor_sums anchor_sum(const struct dev
     s.largest = block_max(s.largest, room);
     for (int64_t c = threadIdx.x; c < n; c += THREADS) {
         if (is_contrast(l, w, v, c)) {
-            const double delta = (double)v.similarity[c * v.stride] - v.own;
+            const double delta = (double)v.similarity[c * v.stride] - v.positive;
             const double e = (zeta != NULL ? delta - (double)zeta[c] : delta) / tau;
             const double x = exp(e - s.largest);
             s.sum += x;
@@ -250,12 +250,14 @@ static __device__ __forceinline__ double log_mean(const struct anchor_sums &s, d
 
 /* ---- host side: the launchers of the other files ---- */
 
-cudaError_t
-launch_loss_anchors(cudaStream_t stream, const struct device_loss &l, const struct loss_scratch &w);
-cudaError_t
-launch_loss_chains(cudaStream_t stream, const struct device_loss &l, const struct loss_scratch &w);
+cudaError_t launch_loss_anchors(cudaStream_t stream,
+                                const struct device_loss &l,
+                                const struct loss_workspace &w);
+cudaError_t launch_loss_chains(cudaStream_t stream,
+                               const struct device_loss &l,
+                               const struct loss_workspace &w);
 cudaError_t launch_loss_popularity(cudaStream_t stream,
                                    const struct device_loss &l,
-                                   const struct loss_scratch &w);
+                                   const struct loss_workspace &w);
 
 #endif

@@ -10,9 +10,10 @@ struct anchor_result {
 };
 
 /* The gradient of negatives is exp(e - log_norm) share / tau. */
-static __device__ __forceinline__ struct anchor_result softmax_anchor(const struct device_loss &l,
-                                                                      const struct loss_scratch &w,
-                                                                      const struct anchor_view &v) {
+static __device__ __forceinline__ struct anchor_result
+softmax_anchor(const struct device_loss &l,
+               const struct loss_workspace &w,
+               const struct anchor_view &v) {
     const double tau = w.head->tau;
     const double share = anchor_share(l, w.head);
     const double count = contrasts_count(l, w.head);
@@ -26,7 +27,7 @@ static __device__ __forceinline__ struct anchor_result softmax_anchor(const stru
 
 /* log sum of exp(factor Delta / tau) */
 static __device__ __forceinline__ double log_power_sum(const struct device_loss &l,
-                                                       const struct loss_scratch &w,
+                                                       const struct loss_workspace &w,
                                                        const struct anchor_view &v,
                                                        double factor) {
     const double count = contrasts_count(l, w.head);
@@ -39,7 +40,7 @@ static __device__ __forceinline__ double log_power_sum(const struct device_loss 
 
 static __device__ __forceinline__ struct anchor_result
 debiased_anchor(const struct device_loss &l,
-                const struct loss_scratch &w,
+                const struct loss_workspace &w,
                 const struct anchor_view &v) {
     const double tau = l.constants.tau;
     const double tau_plus = l.constants.tau_plus;
@@ -48,7 +49,7 @@ debiased_anchor(const struct device_loss &l,
     const double log_importance = log_power_sum(l, w, v, l.constants.beta);
     const double log_power = log_power_sum(l, w, v, 1.0 + l.constants.beta);
     const double log_m = log_power - log_importance;
-    const double log_floor = log_n - (1.0 + v.own) / tau;
+    const double log_floor = log_n - (1.0 + v.positive) / tau;
     const double log_plus = log(tau_plus); /* -inf for 0 */
     double log_g = -INFINITE;
     if (log_m > log_plus) {
@@ -72,12 +73,12 @@ debiased_anchor(const struct device_loss &l,
 }
 
 static __device__ __forceinline__ struct anchor_result rince_anchor(const struct device_loss &l,
-                                                                    const struct loss_scratch &w,
+                                                                    const struct loss_workspace &w,
                                                                     const struct anchor_view &v) {
     const struct device_loss_constants &o = l.constants;
     const double share = anchor_share(l, w.head);
     const double count = contrasts_count(l, w.head);
-    const double own = v.own / o.tau;
+    const double own = v.positive / o.tau;
     const double log_others = log_mean(anchor_sum(l, w, v, o.tau, NULL), count) + log(count);
     const double log_d = own + log_add(0.0, log_others);
     const double log_scale = o.q * log(o.lambda) + (o.q - 1.0) * log_d;
@@ -118,7 +119,7 @@ put_surrogate(struct anchor_result *r, const struct anchor_sums &s, double log_n
 }
 
 static __device__ __forceinline__ struct anchor_result sogclr_anchor(const struct device_loss &l,
-                                                                     const struct loss_scratch &w,
+                                                                     const struct loss_workspace &w,
                                                                      const struct anchor_view &v,
                                                                      float log_u,
                                                                      double *updated) {
@@ -135,24 +136,25 @@ static __device__ __forceinline__ struct anchor_result sogclr_anchor(const struc
         r.extra = *updated * share - r.value / tau;
         return r;
     }
-    const double log_g = log_mean(s, count) + v.own / tau;
+    const double log_g = log_mean(s, count) + v.positive / tau;
     *updated = log_running_mean(log_u, log_g, gamma_now(l));
-    put_surrogate(&r, s, *updated + log(count) - v.own / tau, share);
+    put_surrogate(&r, s, *updated + log(count) - v.positive / tau, share);
     const double weight = exp(log_g - *updated);
     r.diagonal += share * (weight - 1.0);
-    r.value += share * (weight - 1.0) * v.own;
-    r.objective = share * (tau * (*updated + log(2.0 * others)) - v.own);
+    r.value += share * (weight - 1.0) * v.positive;
+    r.objective = share * (tau * (*updated + log(2.0 * others)) - v.positive);
     return r;
 }
 
 /* *h: the gradient of the sample's temperature, before clipping. */
-static __device__ __forceinline__ struct anchor_result isogclr_anchor(const struct device_loss &l,
-                                                                      const struct loss_scratch &w,
-                                                                      const struct anchor_view &v,
-                                                                      float log_u,
-                                                                      double tau,
-                                                                      double *updated,
-                                                                      double *h) {
+static __device__ __forceinline__ struct anchor_result
+isogclr_anchor(const struct device_loss &l,
+               const struct loss_workspace &w,
+               const struct anchor_view &v,
+               float log_u,
+               double tau,
+               double *updated,
+               double *h) {
     const double share = anchor_share(l, w.head);
     const double count = contrasts_count(l, w.head);
     const struct anchor_sums s = anchor_sum(l, w, v, tau, NULL);
@@ -166,13 +168,14 @@ static __device__ __forceinline__ struct anchor_result isogclr_anchor(const stru
 }
 
 /* *h: as isogclr_anchor's. */
-static __device__ __forceinline__ struct anchor_result fastclip_anchor(const struct device_loss &l,
-                                                                       const struct loss_scratch &w,
-                                                                       const struct anchor_view &v,
-                                                                       float log_u,
-                                                                       double tau,
-                                                                       double *updated,
-                                                                       double *h) {
+static __device__ __forceinline__ struct anchor_result
+fastclip_anchor(const struct device_loss &l,
+                const struct loss_workspace &w,
+                const struct anchor_view &v,
+                float log_u,
+                double tau,
+                double *updated,
+                double *h) {
     const struct device_loss_constants &o = l.constants;
     const double share = anchor_share(l, w.head);
     const double count = contrasts_count(l, w.head);
@@ -191,7 +194,7 @@ static __device__ __forceinline__ struct anchor_result fastclip_anchor(const str
 }
 
 static __device__ __forceinline__ struct anchor_result nuclr_anchor(const struct device_loss &l,
-                                                                    const struct loss_scratch &w,
+                                                                    const struct loss_workspace &w,
                                                                     const struct anchor_view &v,
                                                                     int contrasts,
                                                                     float log_u,
@@ -212,12 +215,12 @@ static __device__ __forceinline__ struct anchor_result nuclr_anchor(const struct
     return r;
 }
 
-static __device__ __forceinline__ void put_result(const struct loss_scratch &w,
+static __device__ __forceinline__ void put_result(const struct loss_workspace &w,
                                                   const struct anchor_view &v,
                                                   double tau,
                                                   const struct anchor_result &r) {
     if (threadIdx.x == 0) {
-        w.own[v.number] = v.own;
+        w.positive[v.number] = v.positive;
         w.tau[v.number] = tau;
         w.log_norm[v.number] = r.log_norm;
         w.aux[v.number] = r.aux;
@@ -230,7 +233,7 @@ static __device__ __forceinline__ void put_result(const struct loss_scratch &w,
 
 /* Updates a sample's own temperature: h enters the moments of its gradient, then one step. */
 static __device__ __forceinline__ void step_tau(const struct device_loss &l,
-                                                const struct loss_scratch &w,
+                                                const struct loss_workspace &w,
                                                 int side,
                                                 int64_t position,
                                                 double tau,
@@ -257,7 +260,7 @@ static __device__ __forceinline__ void step_tau(const struct device_loss &l,
 
 /* One sample: one side of a pair, or both of two views, which share its state. */
 static __device__ __forceinline__ void
-do_sample(const struct device_loss &l, const struct loss_scratch &w, int side, int64_t position) {
+do_sample(const struct device_loss &l, const struct loss_workspace &w, int side, int64_t position) {
     const bool keeps_u = w.columns[DEVICE_LOSS_LOG_U][side] != NULL;
     const bool own_tau = w.columns[DEVICE_LOSS_TAU][side] != NULL;
     const float log_u = keeps_u ? w.columns[DEVICE_LOSS_LOG_U][side][position] : 0.0f;
@@ -306,7 +309,7 @@ do_sample(const struct device_loss &l, const struct loss_scratch &w, int side, i
     }
 }
 
-static __global__ void anchors(struct device_loss l, struct loss_scratch w) {
+static __global__ void anchors(struct device_loss l, struct loss_workspace w) {
     const int64_t b = l.batch_count;
     const int64_t position = blockIdx.x % b;
     const int side = (int)(blockIdx.x / b);
@@ -321,7 +324,7 @@ static __global__ void anchors(struct device_loss l, struct loss_scratch w) {
 
 cudaError_t launch_loss_anchors(cudaStream_t stream,
                                 const struct device_loss &l,
-                                const struct loss_scratch &w) {
+                                const struct loss_workspace &w) {
     const int64_t blocks = l.views ? l.batch_count : 2 * l.batch_count;
     return launch(stream, dim3((unsigned)blocks), anchors, l, w);
 }
@@ -329,7 +332,7 @@ cudaError_t launch_loss_anchors(cudaStream_t stream,
 /* ---- nuclr: zeta ---- */
 
 /* zeta's gradient: the candidate's softmax probabilities, for all anchors of the other side. */
-static __global__ void popularity(struct device_loss l, struct loss_scratch w) {
+static __global__ void popularity(struct device_loss l, struct loss_workspace w) {
     __shared__ double room[WARPS];
     const int64_t b = l.batch_count;
     const int64_t c = blockIdx.x % b;
@@ -348,7 +351,7 @@ static __global__ void popularity(struct device_loss l, struct loss_scratch w) {
             const int64_t number = anchors_side * b + a;
             const float s = anchors_side == DEVICE_LOSS_IMAGE ? l.similarity[a * b + c]
                                                               : l.similarity[c * b + a];
-            const double e = ((double)s - w.own[number] - zeta) / l.constants.tau;
+            const double e = ((double)s - w.positive[number] - zeta) / l.constants.tau;
             const double p = exp(e - w.aux[number]);
             if (!l.constants.zeta_unbiased) {
                 sum += p * n / count;
@@ -380,6 +383,6 @@ static __global__ void popularity(struct device_loss l, struct loss_scratch w) {
 
 cudaError_t launch_loss_popularity(cudaStream_t stream,
                                    const struct device_loss &l,
-                                   const struct loss_scratch &w) {
+                                   const struct loss_workspace &w) {
     return launch(stream, dim3((unsigned)(2 * l.batch_count)), popularity, l, w);
 }

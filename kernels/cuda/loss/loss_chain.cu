@@ -41,7 +41,7 @@ static __device__ __forceinline__ double draw_at(const struct draws &d, int64_t 
 
 /* The index of a sample among the distinct samples of the batch; -1: it is not in the batch. */
 static __device__ __forceinline__ int64_t find_sample(const struct device_loss &l,
-                                                      const struct loss_scratch &w,
+                                                      const struct loss_workspace &w,
                                                       uint64_t id) {
     __shared__ int64_t room[WARPS];
     int64_t found = -1;
@@ -56,7 +56,7 @@ static __device__ __forceinline__ int64_t find_sample(const struct device_loss &
 /* Which of the anchor's proposals a candidate is: its rank among distinct views, without the two
  * that are omitted. */
 static __device__ __forceinline__ int64_t proposal_of(const struct device_loss &l,
-                                                      const struct loss_scratch &w,
+                                                      const struct loss_workspace &w,
                                                       const struct anchor_view &v,
                                                       int64_t c) {
     const int64_t rank = w.rank[position_of(l, c)] + (c < l.batch_count ? 0 : w.head->count);
@@ -100,7 +100,7 @@ static __device__ __forceinline__ void walk_over(struct chain *chain,
 
 /* Called by all threads: continues the anchor's chain over all candidates. */
 static __device__ __forceinline__ void walk(const struct device_loss &l,
-                                            const struct loss_scratch &w,
+                                            const struct loss_workspace &w,
                                             const struct anchor_view &v,
                                             const struct draws &draws,
                                             struct chain *chain) {
@@ -137,7 +137,7 @@ static __device__ __forceinline__ void walk(const struct device_loss &l,
 
 /* Stores value and objective of an anchor; its gradient is computed from the records. */
 static __device__ __forceinline__ void put_anchor(const struct device_loss &l,
-                                                  const struct loss_scratch &w,
+                                                  const struct loss_workspace &w,
                                                   const struct anchor_view &v,
                                                   int64_t recorded_count) {
     __shared__ double room[WARPS];
@@ -160,7 +160,7 @@ static __device__ __forceinline__ void put_anchor(const struct device_loss &l,
     }
 }
 
-static __global__ void chains(struct device_loss l, struct loss_scratch w) {
+static __global__ void chains(struct device_loss l, struct loss_workspace w) {
     __shared__ struct chain chain;
     const int64_t b = l.batch_count;
     const int64_t position = blockIdx.x % b;
@@ -201,8 +201,9 @@ static __global__ void chains(struct device_loss l, struct loss_scratch w) {
     }
 }
 
-cudaError_t
-launch_loss_chains(cudaStream_t stream, const struct device_loss &l, const struct loss_scratch &w) {
+cudaError_t launch_loss_chains(cudaStream_t stream,
+                               const struct device_loss &l,
+                               const struct loss_workspace &w) {
     const int64_t blocks = l.views ? l.batch_count : 2 * l.batch_count;
     return launch(stream, dim3((unsigned)blocks), chains, l, w);
 }

@@ -215,12 +215,12 @@ cuda_collective(struct cuda_device *dev, const struct collective *c, struct erro
                   "ncclAllGather", err);
 }
 
-/* Makes the call now, or adds it to the recording. */
+/* Makes the call now, or adds it to the step that is captured. */
 static enum status call(struct device *device, struct collective c, struct error *err) {
     struct cuda_device *dev = cuda_of(device);
     REQUIRE(dev->ranks != NULL);
-    return dev->recording != NULL ? cuda_record_collective(dev, &c, err)
-                                  : cuda_collective(dev, &c, err);
+    return dev->capture != NULL ? cuda_capture_collective(dev, &c, err)
+                                : cuda_collective(dev, &c, err);
 }
 
 static enum status

@@ -14,7 +14,7 @@ struct cuda_ranks;
 
 enum collective_kind { COLLECTIVE_GATHER, COLLECTIVE_MERGE, COLLECTIVE_SUM, COLLECTIVE_FINISH };
 
-/* A call of device_ranks, as stored in a recording. */
+/* A call of device_ranks, as stored in a captured step. */
 struct collective {
     enum collective_kind kind;
     void *out;

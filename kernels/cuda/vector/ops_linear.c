@@ -17,7 +17,7 @@ ready_bias(struct cuda_device *dev, const void **out, const struct linear *op, s
         return STATUS_OK;
     }
     struct tensor copy = tensor_1d(NULL, real, op->bias.shape[0]);
-    TRY(cuda_scratch(dev, SCRATCH_BIAS, tensor_size_bytes(&copy), &copy.data, err));
+    TRY(cuda_workspace(dev, WORKSPACE_BIAS, tensor_size_bytes(&copy), &copy.data, err));
     *out = copy.data;
     return cuda_cast(&dev->base, &(struct cast){copy, op->bias}, err);
 }

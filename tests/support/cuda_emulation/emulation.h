@@ -84,8 +84,8 @@ void emulation_do(struct emulation_stream *stream,
                   const void *cookie,
                   size_t size_bytes,
                   size_t took_ns);
-/* Called by functions that a driver refuses during a recording (memory, waits). True for the thread
- * that records; its recording is then invalid. */
+/* Called by functions that a driver refuses during a capture (memory, waits). True for the thread
+ * that captures; its capture is then invalid. */
 bool emulation_spoils(void);
 /* Runs all tasks of all streams. */
 void emulation_finish_all(void);
@@ -102,7 +102,7 @@ void emulation_announce(const void *data, size_t size_bytes);
 void emulation_forget(const void *data); /* before it is freed, where other memory may follow */
 
 /* Whether the environment variable CCSTREAM_EMULATED_FAULT is this word: "open" fails to open a
- * device that is listed, "capture" refuses to record. A number N instead fails every launch from
+ * device that is listed, "capture" refuses to capture. A number N instead fails every launch from
  * the Nth of the process on. */
 bool emulation_has_fault(const char *word);
 

@@ -287,8 +287,8 @@ static void note_tile(const struct contrast_tile *t, bool gradient) {
         }
     }
     const size_t own_bytes = (size_t)t->s.shape[0] * sizeof(double);
-    add(all, &count, "own", (gradient ? t->rows->own_gradient : t->rows->own) + t->row, own_bytes,
-        !gradient);
+    add(all, &count, "positive",
+        (gradient ? t->rows->positive_gradient : t->rows->positive) + t->row, own_bytes, !gradient);
     operands_now =
         executor()->operands(gradient ? "contrast_gradient" : "contrast_sums", all, count);
 }

@@ -26,7 +26,7 @@ struct emulation_stream {
 };
 
 struct emulation_event {
-    struct emulation_stream *stream; /* NULL: not recorded */
+    struct emulation_stream *stream; /* NULL: not captured */
     uint64_t place;                  /* tasks of the stream before it */
     double at_ns;
 };
@@ -40,10 +40,10 @@ struct emulation_graph {
 
 static struct emulation_stream legacy; /* NULL's */
 static struct emulation_stream *streams;
-static struct emulation_graph *recording;
-static const struct emulation_stream *recorded;
-static pthread_t recorder; /* the thread that records; others are not restricted */
-static bool is_spoilt;     /* the recording is invalid: a call that a driver regards as unsafe */
+static struct emulation_graph *capture;
+static const struct emulation_stream *captured;
+static pthread_t capturer; /* the thread that captures; others are not restricted */
+static bool is_spoilt;     /* the capture is invalid: a call that a driver regards as unsafe */
 static bool is_late, is_apart, is_running;
 static double host_ns; /* what the host has waited for */
 
@@ -67,13 +67,13 @@ void emulation_apart(bool apart) {
 }
 
 static bool is_recorded(const struct emulation_stream *stream) {
-    return recording != NULL && stream == recorded;
+    return capture != NULL && stream == captured;
 }
 
 bool emulation_spoils(void) {
-    const bool records = recording != NULL && pthread_equal(recorder, pthread_self());
-    is_spoilt = is_spoilt || records;
-    return records;
+    const bool captures = capture != NULL && pthread_equal(capturer, pthread_self());
+    is_spoilt = is_spoilt || captures;
+    return captures;
 }
 
 bool emulation_is_deferred(const struct emulation_stream *stream) {
@@ -104,10 +104,10 @@ void emulation_note(struct emulation_stream *stream,
                     size_t took_ns) {
     struct item *i = item_of(run, drop, cookie);
     if (is_recorded(stream)) {
-        *recording->end = i;
-        recording->end = &i->next;
-        recording->count++;
-        recording->took_ns += (double)took_ns;
+        *capture->end = i;
+        capture->end = &i->next;
+        capture->count++;
+        capture->took_ns += (double)took_ns;
         return;
     }
     struct emulation_stream *s = stream_of(stream);
@@ -323,25 +323,25 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMo
     if (emulation_has_fault("capture")) {
         return cudaErrorStreamCaptureUnsupported;
     }
-    if (recording != NULL) {
+    if (capture != NULL) {
         return cudaErrorInvalidValue;
     }
-    recording = calloc(1, sizeof *recording);
-    if (recording == NULL) {
+    capture = calloc(1, sizeof *capture);
+    if (capture == NULL) {
         return cudaErrorMemoryAllocation;
     }
-    recording->end = &recording->first;
-    recording->owners = 1;
-    recorded = stream;
-    recorder = pthread_self();
+    capture->end = &capture->first;
+    capture->owners = 1;
+    captured = stream;
+    capturer = pthread_self();
     is_spoilt = false;
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out) {
     (void)stream;
-    *out = recording;
-    recording = NULL;
+    *out = capture;
+    capture = NULL;
     if (*out != NULL && is_spoilt) {
         drop_graph(*out);
         *out = NULL;

@@ -78,12 +78,12 @@ crop_eval(const struct golden *g, const struct image_view *out, const struct ima
     struct augment_options opt;
     struct augment_params params;
     struct augment_part part;
-    struct augment_scratch scratch;
+    struct augment_workspace workspace;
     struct error err = {0};
     augment_options_default(&opt, AUGMENT_EVAL_CROP);
     opt.size_px = (int32_t)g->a;
     opt.shorter_ratio = g->b;
-    augment_scratch_init(&scratch);
+    augment_workspace_init(&workspace);
     augment_draw(&params, &opt, in->width_px, in->height_px, 1, 2, 3, 0);
     augment_decode(&part, &params, 1);
     /* As a decoder would give it: the part alone, nothing around it. */
@@ -95,16 +95,17 @@ crop_eval(const struct golden *g, const struct image_view *out, const struct ima
                decoded.stride_bytes);
     }
     struct image_box box = {0, 0, part.region.width, part.region.height};
-    assert_ok(augment_apply(out->data, &decoded, &box, &part, &params, &opt, &scratch, &err), err);
+    assert_ok(augment_apply(out->data, &decoded, &box, &part, &params, &opt, &workspace, &err),
+              err);
     free(decoded.data);
-    augment_scratch_fini(&scratch);
+    augment_workspace_fini(&workspace);
 }
 
 static void run_case(const struct op_loops *l,
                      const struct golden *g,
                      const struct image_view *out,
                      const struct image_view *in) {
-    struct resize_scratch scratch = {0};
+    struct resize_workspace workspace = {0};
     float f = (float)g->a;
     if (strcmp(g->op, "autocontrast") == 0) {
         op_autocontrast((struct op_pass){l, out, in});
@@ -131,13 +132,13 @@ static void run_case(const struct op_loops *l,
     } else if (strcmp(g->op, "translate") == 0) {
         op_translate(out, in, (int32_t)g->a, (int32_t)g->b, 128);
     } else if (strcmp(g->op, "blur") == 0) {
-        assert_int_equal(op_blur(out, in, g->a, (int32_t)g->b, &scratch, NULL), STATUS_OK);
+        assert_int_equal(op_blur(out, in, g->a, (int32_t)g->b, &workspace, NULL), STATUS_OK);
     } else if (strcmp(g->op, "crop_eval") == 0) {
         crop_eval(g, out, in);
     } else {
         fail_msg("unknown op '%s' in ops.txt", g->op);
     }
-    resize_scratch_fini(&scratch);
+    resize_workspace_fini(&workspace);
 }
 
 struct difference {
@@ -444,7 +445,7 @@ TEST(degenerate_warps_give_the_fill_colour) {
 }
 
 TEST(blur_keeps_flat_areas_and_works_in_place) {
-    struct resize_scratch scratch = {0};
+    struct resize_workspace workspace = {0};
     for (int32_t side = 1; side < 40; side += 4) {
         struct image_view flat = image(3, side, 40 - side);
         struct image_view noise = image(1, side, 40 - side);
@@ -452,17 +453,17 @@ TEST(blur_keeps_flat_areas_and_works_in_place) {
         size_t n = out.stride_bytes * (size_t)out.height_px;
         for (int32_t radius = 0; radius < 60; radius += 7) {
             double sigma = 0.1 + radius * 0.31;
-            assert_int_equal(op_blur(&out, &flat, sigma, radius, &scratch, NULL), STATUS_OK);
+            assert_int_equal(op_blur(&out, &flat, sigma, radius, &workspace, NULL), STATUS_OK);
             assert_memory_equal(out.data, flat.data, n);
-            assert_int_equal(op_blur(&out, &noise, sigma, radius, &scratch, NULL), STATUS_OK);
-            assert_int_equal(op_blur(&noise, &noise, sigma, radius, &scratch, NULL), STATUS_OK);
+            assert_int_equal(op_blur(&out, &noise, sigma, radius, &workspace, NULL), STATUS_OK);
+            assert_int_equal(op_blur(&noise, &noise, sigma, radius, &workspace, NULL), STATUS_OK);
             assert_memory_equal(out.data, noise.data, n);
         }
         free(flat.data);
         free(noise.data);
         free(out.data);
     }
-    resize_scratch_fini(&scratch);
+    resize_workspace_fini(&workspace);
 }
 
 /* The papers' wrap: a white pixel among black ones would become 332, and is 76. */
@@ -518,7 +519,7 @@ TEST(shears_equal_their_warps) {
 TEST(every_set_of_loops_gives_the_same_blur) {
     const struct resize_kernels *sets[LOOP_SETS_MAX];
     int count = resize_loop_sets(sets);
-    struct resize_scratch scratch = {0};
+    struct resize_workspace workspace = {0};
     struct rng rng;
     rng_init(&rng, test_seed(), RNG_AUGMENT, 2, 0);
     for (int i = 0; i < 300; i++) {
@@ -530,11 +531,12 @@ TEST(every_set_of_loops_gives_the_same_blur) {
         struct framed plain = new_framed(w, h, 0, 0);
         fill_noise(&in.view, &rng);
         assert_int_equal(
-            op_blur_with(sets[0], &plain.view, &in.view, sigma, radius, &scratch, NULL), STATUS_OK);
+            op_blur_with(sets[0], &plain.view, &in.view, sigma, radius, &workspace, NULL),
+            STATUS_OK);
         for (int k = 1; k < count; k++) {
             struct framed out = new_framed(w, h, rng_below(&rng, 40), rng_below(&rng, 32));
             assert_int_equal(
-                op_blur_with(sets[k], &out.view, &in.view, sigma, radius, &scratch, NULL),
+                op_blur_with(sets[k], &out.view, &in.view, sigma, radius, &workspace, NULL),
                 STATUS_OK);
             assert_frame_untouched(&out);
             for (int32_t y = 0; y < h; y++) {
@@ -548,5 +550,5 @@ TEST(every_set_of_loops_gives_the_same_blur) {
         free(in.memory);
         free(plain.memory);
     }
-    resize_scratch_fini(&scratch);
+    resize_workspace_fini(&workspace);
 }

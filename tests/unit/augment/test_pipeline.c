@@ -195,7 +195,7 @@ TEST(eval_longest_is_the_whole_image_on_black) {
     struct augment_options opt;
     struct augment_params p;
     struct augment_part part;
-    struct augment_scratch scratch;
+    struct augment_workspace workspace;
     struct error err = {0};
     augment_options_default(&opt, AUGMENT_EVAL_LONGEST);
     opt.size_px = SIDE;
@@ -205,12 +205,12 @@ TEST(eval_longest_is_the_whole_image_on_black) {
     const struct image_view in = {pixels, W, H, (size_t)W * 3};
     const struct image_view to = {alone, SIDE, HEIGHT, (size_t)SIDE * 3};
     const struct image_box whole = {0, 0, W, H};
-    augment_scratch_init(&scratch);
+    augment_workspace_init(&workspace);
     augment_draw(&p, &opt, W, H, 1, 0, 0, 0);
     augment_decode(&part, &p, 1);
     memset(out, 99, sizeof(out));
-    assert_ok(augment_apply(out, &in, &whole, &part, &p, &opt, &scratch, &err), err);
-    assert_ok(resize_image(&to, &in, &whole, NULL, RESIZE_BICUBIC, false, &scratch.resize, &err),
+    assert_ok(augment_apply(out, &in, &whole, &part, &p, &opt, &workspace, &err), err);
+    assert_ok(resize_image(&to, &in, &whole, NULL, RESIZE_BICUBIC, false, &workspace.resize, &err),
               err);
     for (int y = 0; y < SIDE; y++) {
         const uint8_t *row = out + (size_t)y * SIDE * 3;
@@ -222,7 +222,7 @@ TEST(eval_longest_is_the_whole_image_on_black) {
             }
         }
     }
-    augment_scratch_fini(&scratch);
+    augment_workspace_fini(&workspace);
 }
 
 /* One decode for two views gives each the pixels of a decode of its own. */
@@ -235,8 +235,8 @@ TEST(views_share_one_decode) {
     for (size_t i = 0; i < sizeof(pixels); i++) {
         pixels[i] = (uint8_t)((i * 2654435761u) >> 13);
     }
-    struct augment_scratch scratch;
-    augment_scratch_init(&scratch);
+    struct augment_workspace workspace;
+    augment_workspace_init(&workspace);
     for (uint64_t id = 0; id < 100; id++) {
         struct augment_params p[2];
         struct augment_part both;
@@ -256,7 +256,7 @@ TEST(views_share_one_decode) {
                                           part->region.width, part->region.height, W * 3};
                 struct image_box box = {0, 0, part->region.width, part->region.height};
                 assert_ok(augment_apply(shared ? together : alone, &view, &box, part, &p[v], &opt,
-                                        &scratch, &err),
+                                        &workspace, &err),
                           err);
             }
             assert_memory_equal(alone, together, sizeof(alone));
@@ -266,7 +266,7 @@ TEST(views_share_one_decode) {
                         (int64_t)SIDE * both.region.height);
         }
     }
-    augment_scratch_fini(&scratch);
+    augment_workspace_fini(&workspace);
 }
 
 TEST(squash_uses_the_whole_image_unflipped) {
@@ -295,15 +295,16 @@ TEST(apply_writes_only_the_output) {
     struct augment_params params = {.shown = {5, 6, 121, 80}, .region = {5, 6, 121, 80}};
     struct augment_part part;
     augment_decode(&part, &params, 1);
-    struct augment_scratch scratch;
-    augment_scratch_init(&scratch);
+    struct augment_workspace workspace;
+    augment_workspace_init(&workspace);
     uint8_t out[2][SLOT_BYTES + 64];
     for (int flip = 0; flip < 2; flip++) {
         memset(out[flip], 0xA5, sizeof(out[flip]));
         params.flip = flip == 1;
         struct error err = {0};
-        assert_ok(augment_apply(out[flip] + 32, &view, &box, &part, &params, &opt, &scratch, &err),
-                  err);
+        assert_ok(
+            augment_apply(out[flip] + 32, &view, &box, &part, &params, &opt, &workspace, &err),
+            err);
         for (size_t i = 0; i < 32; i++) {
             assert_int_equal(out[flip][i], 0xA5);
             assert_int_equal(out[flip][32 + SLOT_BYTES + i], 0xA5);
@@ -315,7 +316,7 @@ TEST(apply_writes_only_the_output) {
                                 out[1] + 32 + (y * SIDE + SIDE - 1 - x) * 3, 3);
         }
     }
-    augment_scratch_fini(&scratch);
+    augment_workspace_fini(&workspace);
 }
 
 enum { IMAGE = 61, SLOT = 32 };
@@ -325,7 +326,7 @@ struct cropped {
     uint8_t pixels[IMAGE * IMAGE * 3];
     uint8_t out[SLOT * SLOT * 3];
     struct image_view view;
-    struct augment_scratch scratch;
+    struct augment_workspace workspace;
 };
 
 static void make_cropped(struct cropped *c) {
@@ -333,7 +334,7 @@ static void make_cropped(struct cropped *c) {
     for (size_t i = 0; i < sizeof(c->pixels); i++) {
         c->pixels[i] = (uint8_t)(i / 75 + ((i * 2654435761u) >> 13) % 97);
     }
-    augment_scratch_init(&c->scratch);
+    augment_workspace_init(&c->workspace);
 }
 
 static void
@@ -342,7 +343,7 @@ apply(struct cropped *c, const struct augment_params *params, const struct augme
     struct error err = {0};
     augment_decode(&part, params, 1);
     struct image_box box = {part.region.x, part.region.y, part.region.width, part.region.height};
-    assert_ok(augment_apply(c->out, &c->view, &box, &part, params, opt, &c->scratch, &err), err);
+    assert_ok(augment_apply(c->out, &c->view, &box, &part, params, opt, &c->workspace, &err), err);
 }
 
 /* Steps one after the other, each into a fresh image. */
@@ -377,7 +378,7 @@ TEST(paper_is_crop_then_its_steps) {
         assert_memory_equal(c.out, now, sizeof(now));
     }
     assert_true(apart[0] > 50 && apart[1] > 50 && apart[2] > 20);
-    augment_scratch_fini(&c.scratch);
+    augment_workspace_fini(&c.workspace);
 }
 
 /* Each op, alone, changes the image, and its sign matters where it has one. */
@@ -403,7 +404,7 @@ TEST(every_randaugment_op_changes_the_image) {
         apply(&c, &p, &opt);
         assert_int_equal(memcmp(positive, c.out, sizeof(positive)) != 0, op >= RANDAUGMENT_SHEAR_X);
     }
-    augment_scratch_fini(&c.scratch);
+    augment_workspace_fini(&c.workspace);
 }
 
 TEST(simclr_is_crop_then_jitter_gray_blur) {
@@ -437,17 +438,17 @@ TEST(simclr_is_crop_then_jitter_gray_blur) {
             op_gray((struct op_pass){op_loops_plain(), &v, &v});
         }
         if (p.simclr.blur) { /* 0.2 of 32: 6 taps, made odd */
-            assert_int_equal(op_blur(&v, &v, p.simclr.sigma_px, 3, &c.scratch.resize, NULL), 0);
+            assert_int_equal(op_blur(&v, &v, p.simclr.sigma_px, 3, &c.workspace.resize, NULL), 0);
         }
         changed += memcmp(now, c.out, sizeof(now)) != 0;
         apply(&c, &p, &opt);
         assert_memory_equal(c.out, now, sizeof(now));
     }
     assert_true(changed > 150);
-    augment_scratch_fini(&c.scratch);
+    augment_workspace_fini(&c.workspace);
 }
 
-TEST(scratch_grows_once_for_each_kind) {
+TEST(workspace_grows_once_for_each_kind) {
     static struct cropped c;
     make_cropped(&c);
     for (int k = 0; AUGMENT_KIND_NAMES[k] != NULL; k++) {
@@ -460,12 +461,12 @@ TEST(scratch_grows_once_for_each_kind) {
             augment_draw(&p, &opt, IMAGE, IMAGE, 3, 1, id % 100, 1);
             apply(&c, &p, &opt);
             if (id == 100) {
-                before[0] = c.scratch.resize.data;
-                before[1] = c.scratch.spare.data;
+                before[0] = c.workspace.resize.data;
+                before[1] = c.workspace.spare.data;
             }
         }
-        assert_ptr_equal(before[0], c.scratch.resize.data);
-        assert_ptr_equal(before[1], c.scratch.spare.data);
+        assert_ptr_equal(before[0], c.workspace.resize.data);
+        assert_ptr_equal(before[1], c.workspace.spare.data);
     }
-    augment_scratch_fini(&c.scratch);
+    augment_workspace_fini(&c.workspace);
 }

@@ -49,7 +49,7 @@ TEST(agrees_with_pillow) {
         test_read_file(test_source_path("tests/golden/augment/resize.txt"), &text_bytes);
     uint8_t *golden =
         test_read_file(test_source_path("tests/golden/augment/resize.bin"), &pixel_bytes);
-    struct resize_scratch scratch = {0};
+    struct resize_workspace workspace = {0};
     struct error err = {0};
     size_t at = 0;
     int cases = 0;
@@ -63,9 +63,9 @@ TEST(agrees_with_pillow) {
         }
         struct image_view in = pattern(w, h);
         struct image_view out = new_image(ow, oh, 0);
-        assert_ok(
-            resize_image(&out, &in, &box, NULL, (enum resize_filter)filter, false, &scratch, &err),
-            err);
+        assert_ok(resize_image(&out, &in, &box, NULL, (enum resize_filter)filter, false, &workspace,
+                               &err),
+                  err);
         size_t n = (size_t)ow * (size_t)oh * 3;
         assert_true(at + n <= pixel_bytes);
         for (size_t i = 0; i < n; i++) {
@@ -85,7 +85,7 @@ TEST(agrees_with_pillow) {
     assert_int_equal(at, pixel_bytes);
     printf("mean difference %.6f levels over %zu values\n", sum / (double)at, at);
     assert_true(sum / (double)at < 0.01);
-    resize_scratch_fini(&scratch);
+    resize_workspace_fini(&workspace);
     free(text);
     free(golden);
 }
@@ -97,14 +97,14 @@ static void check_job_with(const struct resize_kernels *k,
                            const struct image_box *box,
                            const struct image_box *within,
                            enum resize_filter filter,
-                           struct resize_scratch *scratch) {
+                           struct resize_workspace *workspace) {
     int32_t ow = expected->width_px;
     struct image_view out[2];
     for (int i = 0; i < 2; i++) {
         out[i] = new_image(ow, expected->height_px, 5);
         memset(out[i].data, 0xA5, out[i].stride_bytes * (size_t)out[i].height_px);
         assert_int_equal(
-            resize_image_with(k, &out[i], in, box, within, filter, i == 1, scratch, NULL),
+            resize_image_with(k, &out[i], in, box, within, filter, i == 1, workspace, NULL),
             STATUS_OK);
     }
     for (int32_t y = 0; y < expected->height_px; y++) {
@@ -121,7 +121,7 @@ static void check_job_with(const struct resize_kernels *k,
     free(out[1].data);
 }
 
-static void check_job(struct rng *rng, struct resize_scratch *scratch) {
+static void check_job(struct rng *rng, struct resize_workspace *workspace) {
     int32_t w = 1 + (int32_t)rng_below(rng, rng_below(rng, 2) ? 12 : 300);
     int32_t h = 1 + (int32_t)rng_below(rng, rng_below(rng, 2) ? 12 : 200);
     int32_t ow = 1 + (int32_t)rng_below(rng, rng_below(rng, 2) ? 12 : 130);
@@ -139,27 +139,27 @@ static void check_job(struct rng *rng, struct resize_scratch *scratch) {
     const struct resize_kernels *sets[LOOP_SETS_MAX];
     int count = resize_loop_sets(sets);
     assert_int_equal(
-        resize_image_with(sets[0], &expected, &in, &box, &within, filter, false, scratch, NULL),
+        resize_image_with(sets[0], &expected, &in, &box, &within, filter, false, workspace, NULL),
         STATUS_OK);
     for (int i = 0; i < count; i++) {
-        check_job_with(sets[i], &expected, &in, &box, &within, filter, scratch);
+        check_job_with(sets[i], &expected, &in, &box, &within, filter, workspace);
     }
     free(in.data);
     free(expected.data);
 }
 
 TEST(vector_and_plain_loops_give_the_same_bytes) {
-    struct resize_scratch scratch = {0};
+    struct resize_workspace workspace = {0};
     struct rng rng;
     rng_init(&rng, test_seed(), RNG_AUGMENT, 0, 0);
     for (int i = 0; i < 400; i++) {
-        check_job(&rng, &scratch);
+        check_job(&rng, &workspace);
     }
-    resize_scratch_fini(&scratch);
+    resize_workspace_fini(&workspace);
 }
 
 TEST(flat_areas_keep_their_value) {
-    struct resize_scratch scratch = {0};
+    struct resize_workspace workspace = {0};
     struct image_view in = new_image(301, 203, 0);
     struct image_view out = new_image(64, 200, 0);
     struct image_box box = {3.25, 1.5, 290.1, 199.7};
@@ -167,7 +167,7 @@ TEST(flat_areas_keep_their_value) {
         memset(in.data, value, in.stride_bytes * 203);
         for (int f = RESIZE_BILINEAR; f <= RESIZE_LANCZOS; f++) {
             assert_int_equal(
-                resize_image(&out, &in, &box, NULL, (enum resize_filter)f, false, &scratch, NULL),
+                resize_image(&out, &in, &box, NULL, (enum resize_filter)f, false, &workspace, NULL),
                 0);
             for (size_t i = 0; i < out.stride_bytes * 200; i++) {
                 assert_int_equal(out.data[i], value);
@@ -176,37 +176,39 @@ TEST(flat_areas_keep_their_value) {
     }
     free(in.data);
     free(out.data);
-    resize_scratch_fini(&scratch);
+    resize_workspace_fini(&workspace);
 }
 
 TEST(resize_to_the_same_size_is_the_identity) {
-    struct resize_scratch scratch = {0};
+    struct resize_workspace workspace = {0};
     struct image_view in = noise(70, 50, 4);
     struct image_view out = new_image(70, 50, 0);
     struct image_box box = {0, 0, 70, 50};
-    assert_int_equal(resize_image(&out, &in, &box, NULL, RESIZE_BICUBIC, false, &scratch, NULL), 0);
+    assert_int_equal(resize_image(&out, &in, &box, NULL, RESIZE_BICUBIC, false, &workspace, NULL),
+                     0);
     assert_memory_equal(out.data, in.data, in.stride_bytes * 50);
     free(in.data);
     free(out.data);
-    resize_scratch_fini(&scratch);
+    resize_workspace_fini(&workspace);
 }
 
-TEST(scratch_grows_once) {
-    struct resize_scratch scratch = {0};
+TEST(workspace_grows_once) {
+    struct resize_workspace workspace = {0};
     struct image_view in = noise(200, 200, 5);
     struct image_view out = new_image(96, 96, 0);
     struct image_box box = {0, 0, 200, 200};
-    assert_int_equal(resize_image(&out, &in, &box, NULL, RESIZE_BICUBIC, false, &scratch, NULL), 0);
-    const uint8_t *before = scratch.data;
+    assert_int_equal(resize_image(&out, &in, &box, NULL, RESIZE_BICUBIC, false, &workspace, NULL),
+                     0);
+    const uint8_t *before = workspace.data;
     for (int32_t side = 200; side > 10; side -= 17) {
         box = (struct image_box){200 - side, 0, side, side};
-        assert_int_equal(resize_image(&out, &in, &box, NULL, RESIZE_BICUBIC, true, &scratch, NULL),
-                         0);
+        assert_int_equal(
+            resize_image(&out, &in, &box, NULL, RESIZE_BICUBIC, true, &workspace, NULL), 0);
     }
-    assert_ptr_equal(before, scratch.data);
+    assert_ptr_equal(before, workspace.data);
     free(in.data);
     free(out.data);
-    resize_scratch_fini(&scratch);
+    resize_workspace_fini(&workspace);
 }
 
 TEST(short_side_size_is_rounded_as_documented) {

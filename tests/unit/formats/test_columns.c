@@ -81,23 +81,23 @@ write_column(const struct file_system *fs, int kind, uint64_t first, unsigned ve
 /* Which version all rows are of; -1: not all of one. */
 static int version_of(const struct file_system *fs, int kind, uint64_t first) {
     struct column *c = NULL;
-    struct column_scratch *scratch = NULL;
+    struct column_workspace *workspace = NULL;
     unsigned found = 0;
     assert_ok(column_open(&c, fs, ".", "x", NULL, &err), err);
     assert_ok(column_verify(c, &err), err);
-    assert_ok(column_scratch_create(&scratch, &err), err);
+    assert_ok(column_workspace_create(&workspace, &err), err);
     for (unsigned version = 1; version <= 2 && found == 0; version++) {
         uint64_t same = 0;
         for (uint64_t i = 0; i < ROWS; i++) {
             uint8_t want[MAX_ROW];
             const uint8_t *row = NULL;
             size_t size = 0;
-            assert_ok(column_get(c, scratch, id_of(i, first), &row, &size, &err), err);
+            assert_ok(column_get(c, workspace, id_of(i, first), &row, &size, &err), err);
             same += size == make_row(want, kind, i, version) && memcmp(row, want, size) == 0;
         }
         found = same == ROWS ? version : 0;
     }
-    column_scratch_destroy(scratch);
+    column_workspace_destroy(workspace);
     column_close(c);
     return found > 0 ? (int)found : -1;
 }
@@ -124,15 +124,15 @@ TEST(written_rows_are_read_back) {
 TEST(captions_have_their_weights_and_sources) {
     struct file_system *fs = new_files();
     struct column *c = NULL;
-    struct column_scratch *scratch = NULL;
+    struct column_workspace *workspace = NULL;
     assert_ok(write_column(fs, COLUMN_CAPTIONS, 0, 1), err);
     assert_ok(column_open(&c, fs, ".", "x", NULL, &err), err);
-    assert_ok(column_scratch_create(&scratch, &err), err);
+    assert_ok(column_workspace_create(&workspace, &err), err);
     for (uint64_t i = 0; i < ROWS; i++) {
         struct column_caption x = {0};
         const uint8_t *row = NULL;
         size_t size = 0;
-        assert_ok(column_get(c, scratch, id_of(i, 0), &row, &size, &err), err);
+        assert_ok(column_get(c, workspace, id_of(i, 0), &row, &size, &err), err);
         assert_true(column_next_caption(&x, row, size));
         assert_true(x.weight == (i % 3 > 0 ? 0.0F : 1.0F) && x.source == (i % 3 == 2 ? 7U : 0U));
         assert_true(strncmp(x.text, "first ", 6) == 0 && strlen(x.text) == x.size_bytes);
@@ -141,7 +141,7 @@ TEST(captions_have_their_weights_and_sources) {
         assert_true(x.size_bytes == i * 11 % 700);
         assert_false(column_next_caption(&x, row, size));
     }
-    column_scratch_destroy(scratch);
+    column_workspace_destroy(workspace);
     column_close(c);
     file_memory_destroy(fs);
 }

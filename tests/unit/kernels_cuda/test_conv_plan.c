@@ -95,14 +95,14 @@ cudaError_t launch_delay(cudaStream_t stream, int64_t cycles) {
     return cudaSuccess;
 }
 
-enum status cuda_scratch(struct cuda_device *dev,
-                         enum scratch which,
-                         size_t size_bytes,
-                         void **out,
-                         struct error *err) {
+enum status cuda_workspace(struct cuda_device *dev,
+                           enum workspace which,
+                           size_t size_bytes,
+                           void **out,
+                           struct error *err) {
     (void)dev;
     (void)size_bytes;
-    assert_int_equal(which, SCRATCH_DNN);
+    assert_int_equal(which, WORKSPACE_DNN);
     *out = NULL;
     return seen.workspaces_denied-- > 0 ? error_set(err, STATUS_NOMEM, "9 GiB requested")
                                         : STATUS_OK;

@@ -1,5 +1,5 @@
 /*
- * Opening datasets at a server that is gone.
+ * Opening remote datasets that is gone.
  */
 #include <stdio.h>
 #include <string.h>

@@ -44,11 +44,11 @@ static struct image_view image(int kind, int32_t w, int32_t h) {
 
 static uint64_t hash_of(const struct image_view *v) {
     const struct image_box whole = {0, 0, v->width_px, v->height_px};
-    struct resize_scratch scratch = {0};
+    struct resize_workspace workspace = {0};
     struct error err = {0};
     uint64_t hash = 0;
-    assert_ok(pack_phash(&hash, v, &whole, &scratch, &err), err);
-    resize_scratch_fini(&scratch);
+    assert_ok(pack_phash(&hash, v, &whole, &workspace, &err), err);
+    resize_workspace_fini(&workspace);
     return hash;
 }
 

@@ -266,7 +266,7 @@ static void one_step(const struct golden *g, struct run *r, struct draws *d, int
     /* Computed in double: of a fresh state, to 1e-8. Individual temperatures and the sums of the
      * published code are f32 by then. */
     const bool exact = k == 0 && g->row->parity == LOSS_PARITY_ALGORITHM &&
-                       g->row->own.temperature != LOSS_TEMPERATURE_INDIVIDUAL;
+                       g->row->defaults.temperature != LOSS_TEMPERATURE_INDIVIDUAL;
     check_near(g, "the value", out.value, value,
                (exact ? 1e-8 : tolerance) * fmax(1.0, fabs(value)));
     const int count = g->rows * g->rows;

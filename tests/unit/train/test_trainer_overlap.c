@@ -124,8 +124,8 @@ TEST(overlapping_steps_give_the_same_bytes) {
     assert_int_equal(lazy_counts.records_begun, 2); /* refused, and asked for once a shape */
 }
 
-/* A library that cannot be recorded returns a device error; the device stays usable. */
-TEST(a_recording_that_fails_does_not_end_the_run) {
+/* A library that cannot be captured returns a device error; the device stays usable. */
+TEST(a_capture_that_fails_does_not_end_the_run) {
     static struct seen one, two;
     make_data();
     struct how how = {.loss = "clip", .adam_eps = 1e-8, .max_steps = 4};

@@ -446,7 +446,7 @@ TEST(memory_is_that_of_the_micro_batch) {
     /* only the embeddings are kept for all */
     const size_t embeddings = (size_t)128 * EMBED * sizeof(double) - 192; /* 160 take 192 */
     assert_int_equal(m[0].activations_bytes, m[1].activations_bytes + embeddings);
-    assert_int_equal(m[0].scratch_bytes, m[1].scratch_bytes);
+    assert_int_equal(m[0].workspace_bytes, m[1].workspace_bytes);
     assert_int_equal(m[0].input_bytes, m[1].input_bytes);
     assert_int_equal(m[0].gradients_bytes, (1 + 5) * m[1].gradients_bytes); /* 32 of them */
     assert_true(m[2].activations_bytes > 20 * m[0].activations_bytes);

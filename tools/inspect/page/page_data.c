@@ -20,7 +20,7 @@ enum { MAX_BYTES = 512 << 20 };
 
 static enum status no_program(const char *path, struct error *err) {
     return error_set(err, STATUS_UNSUPPORTED,
-                     "%.200s: pages are written by ccstream-report, which is not beside this "
+                     "%.200s: pages are written by ccstream-report, which is not next to this "
                      "program or cannot be started: install Python 3.11 or later (apt install "
                      "python3), then install or build again",
                      path);

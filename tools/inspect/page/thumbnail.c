@@ -45,11 +45,11 @@ static enum status make_jpeg(struct byte_buffer *jpeg,
                              .stride_bytes = (size_t)how.min_width_px * 3};
     out.data = malloc(out.stride_bytes * (size_t)out.height_px);
     TRY_MEMORY(out.data, err, "out of memory for an image");
-    struct resize_scratch scratch;
-    resize_scratch_init(&scratch);
-    enum status s = resize_image(&out, &view, &box, NULL, RESIZE_BICUBIC, false, &scratch, err);
+    struct resize_workspace workspace;
+    resize_workspace_init(&workspace);
+    enum status s = resize_image(&out, &view, &box, NULL, RESIZE_BICUBIC, false, &workspace, err);
     THEN(s, image_encode_jpeg(jpeg, &out, QUALITY, err));
-    resize_scratch_fini(&scratch);
+    resize_workspace_fini(&workspace);
     free(out.data);
     return s;
 }
