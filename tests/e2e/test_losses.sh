@@ -8,10 +8,7 @@
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
 # Two epochs of four steps of a small model.
-cat >model.json <<'EOF'
-{"embed_dim": 32, "vision_cfg": {"image_size": 16, "patch_size": 8, "layers": 1, "width": 32, "head_width": 16},
- "text_cfg": {"context_length": 12, "vocab_size": 100, "width": 32, "heads": 2, "layers": 1}}
-EOF
+small_model model.json
 options="--data data --augment crop --model model.json --tokenizer data/tokenizer.model
     --batch-size 16 --epochs 2 --lr 0.003 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 2 --threads 1
     --checkpoint-every 5 --keep-checkpoints 3"
