@@ -64,7 +64,7 @@ static enum status body(struct comm *c, void *cookie, struct error *err) {
     o.teacher_image = run->teacher;
     o.teacher_text = run->teacher;
     o.distill_weight = run->distill_weight;
-    o.image_tower = "resnet10t";
+    o.image_tower = "tiny";
     o.text_tower = "tiny";
     o.small_stem = true;
     o.image_size_px = 8;
