@@ -12,10 +12,9 @@ labelled() { # labelled COUNT SEED NAME
     "$TESTBIN/make_scenes" train "$1" "$2" 24 "$3.tar"
     mkdir all
     tar -xf "$3.tar" -C all
-    for text in all/*.txt; do
-        class=$(grep -oE 'plain|striped|dotted' "$text" | head -n 1)
+    for class in plain striped dotted; do
         mkdir -p "$3-folders/$class"
-        mv "${text%.txt}".[jp]*g "$3-folders/$class/"
+        mv $(grep -l "$class" all/*.txt | sed 's/txt$/[jp]*g/') "$3-folders/$class/"
     done
     rm -r all
     "$BIN/ccpack" -q -o "$3" "$3-folders"

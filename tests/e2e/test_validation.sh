@@ -7,10 +7,9 @@ labelled() { # labelled COUNT SEED NAME: NAME with labels; NAME-pairs with capti
     "$TESTBIN/make_scenes" train "$1" "$2" 16 "$3.tar"
     mkdir all
     tar -xf "$3.tar" -C all
-    for text in all/*.txt; do
-        class=$(grep -oE 'plain|striped|dotted' "$text" | head -n 1)
+    for class in plain striped dotted; do
         mkdir -p "$3-folders/$class"
-        mv "${text%.txt}".[jp]*g "$3-folders/$class/"
+        mv $(grep -l "$class" all/*.txt | sed 's/txt$/[jp]*g/') "$3-folders/$class/"
     done
     rm -r all
     "$BIN/ccpack" -q -o "$3" "$3-folders"
@@ -20,7 +19,7 @@ labelled 24 5 test
 "$BIN/ccpack" -q -o pairs train.tar
 "$BIN/ccpack" tokenizer -q pairs --vocab-size 100
 
-towers="--image-tower resnet10t --text-tower tiny --image-size 8 --stem small --embed-dim 16 --batch-size 24 --lr 0.002
+towers="--image-tower tiny --text-tower tiny --image-size 8 --stem small --embed-dim 16 --batch-size 24 --lr 0.002
     --threads 1 --loader-threads 1"
 views="--data train --task two-views --hidden-dim 16 --loss simclr $towers"
 figures() { # figures RUN: the numbers of its evaluations by features

@@ -120,10 +120,9 @@ expect 64 "$BIN/ccdump" order a --batch-size 9 --positives 2
 # Blocks of classes, with the rest of each class in no step of the epoch.
 mkdir all
 tar -xf a.tar -C all
-for text in all/*.txt; do
-    class=$(grep -oE 'plain|striped|dotted' "$text" | head -n 1)
+for class in plain striped dotted; do
     mkdir -p "folders/$class"
-    mv "${text%.txt}".[jp]*g "folders/$class/"
+    mv $(grep -l "$class" all/*.txt | sed 's/txt$/[jp]*g/') "folders/$class/"
 done
 "$BIN/ccpack" -q -o classes folders
 "$BIN/ccstream-train" -q --data classes --task blocks --image-tower tiny --image-size 16 --embed-dim 32 \
