@@ -9,8 +9,10 @@ command -v python3 >which.txt || { echo "skipped: no python3"; exit 77; }
 "$TESTBIN/make_scenes" val 20 2 32 val.tar >/dev/null
 expect 0 "$BIN/ccpack" -q -o train train.tar
 expect 0 "$BIN/ccpack" -q -o val val.tar
-expect 0 "$BIN/ccpack" tokenizer train --vocab-size 120 --cache
-how="-q --report --preset cpu-demo --data train --val val --batch-size 20 --image-size 32 --epochs 3 --threads 1"
+expect 0 "$BIN/ccpack" tokenizer train --vocab-size 100 --cache
+small_model model.json
+how="-q --report --preset cpu-demo --data train --val val --batch-size 20 --model model.json --tokenizer train/tokenizer.model
+    --epochs 3 --threads 1"
 expect 0 "$BIN/ccstream-train" $how --loss nuclr --zeta-freeze-epochs 1 -o runs/nuclr
 expect 0 "$BIN/ccstream-train" $how --loss sogclr -o runs/sogclr
 [ -s runs/nuclr/report.html ] || fail "the end of a run wrote no report"
