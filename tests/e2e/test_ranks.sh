@@ -23,7 +23,12 @@ cp 00000000[4-9].jpg folders/two
 "$BIN/ccpack" -q -o classes folders
 
 # 4 steps of 24 pairs in micro-batches of 2.
-options="--data data --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 8 --batch-size 24
+cat >resnet.json <<'EOF'
+{"embed_dim": 32, "vision_cfg": {"image_size": 32, "layers": [1, 1, 1, 1], "width": 8, "patch_size": null},
+ "text_cfg": {"context_length": 12, "vocab_size": 100, "width": 32, "heads": 2, "layers": 1}}
+EOF
+small_model model.json # without batch-norm, which the runs of one, 2, 3 and 4 ranks have
+options="--data data --model resnet.json --tokenizer data/tokenizer.model --batch-size 24
     --micro-batch 2 --epochs 1 --lr 0.0002 --tau 0.05 --zeta-freeze-epochs 0 --seed 7 --threads 1 --loader-threads 1"
 
 # All but times, of one rank and of several; without the state of samples at a checkpoint of step 2.
@@ -59,7 +64,7 @@ paste <(losses one) <(losses w3) | awk '
     END { exit bad || NR != 4 }' || fail "three ranks have other losses than one"
 
 # Four pairs of each sample, of which ranks of six pairs hold parts.
-several="--loss nuclr --positives 4 --zeta-lr 0.001 --steps 3"
+several="--model model.json --loss nuclr --positives 4 --zeta-lr 0.001 --steps 3"
 $last "$BIN/ccstream-train" -q $options $several --out several
 ranks 4 -q $options $several --out several-4
 cmp several/last several-4/last || fail "4 ranks with parts of samples end in other bytes than one"
@@ -100,7 +105,8 @@ grep -q 'use a --micro-batch that divides 12$' stopped.txt || fail "numbers unli
 [ "$(grep -c 'checkpoint saved; resume with' stopped.txt)" -eq 1 ] || fail "SIGTERM to a rank: $(cat stopped.txt)"
 
 # SIGUSR1 to mpirun, which forwards it: the same, also before the first step.
-mpirun --oversubscribe --bind-to none -n 2 $last "$BIN/ccstream-train" $long --checkpoint-every 0 --out ended </dev/null 2>ended.txt &
+mpirun --oversubscribe --bind-to none -n 2 $last "$BIN/ccstream-train" $long --model model.json --checkpoint-every 0 --out ended \
+    </dev/null 2>ended.txt &
 pid=$!
 started ended/ranks/0.json
 kill -USR1 $pid
@@ -111,7 +117,7 @@ steps=$(grep -c '"loss":' ended/metrics.jsonl)
 [ "$(readlink ended/last)" = "checkpoints/step-$steps.safetensors" ] || fail "SIGUSR1 to mpirun: step $steps is not saved"
 
 # SIGKILL of a rank: the others name it and end; the run resumes.
-ranks 3 $long --out killed 2>killed.txt &
+ranks 3 $long --model model.json --out killed 2>killed.txt &
 pid=$!
 started killed/last
 victim=$(pid_of killed 1)
