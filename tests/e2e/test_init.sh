@@ -4,9 +4,10 @@
 
 "$TESTBIN/make_scenes" train 32 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar
-"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+scene_words words.txt
+"$BIN/ccpack" tokenizer -q data --tokenizer words.txt
 
-options="--data data --image-tower resnet10t --text-tower tiny --image-size 8 --stem small --max-tokens 12
+options="--data data --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12
     --batch-size 16 --epochs 1 --threads 1"
 
 train() { # train OUT OPTIONS...
@@ -24,8 +25,24 @@ if cmp -s plain/last both/last; then
     fail "--init-image and --init-text have no effect"
 fi
 
-# --init takes the whole model and its options: without a learning rate, the text side, which has no running
-# statistics, stays as it is to the last bit. So does the temperature.
+# The run resumes from its own checkpoint, even if the files are gone.
+train whole --seed 2 --init-image first/last --init-text first/last
+cp first/last copy.safetensors
+mv first moved
+$last "$BIN/ccstream-train" -q --resume both
+cmp whole/last both/last || fail "a resumed run is not the uninterrupted one"
+for run in moved both; do
+    "$BIN/ccstream-eval" embed -q $run --data data --texts -o $run >/dev/null
+done
+if cmp -s moved.texts.npy both.texts.npy; then
+    fail "--init-text alone gives the whole text side"
+fi
+
+# --init takes the whole model and its options: without a learning rate it stays as it is to the last bit. So does the temperature.
+towers=$options
+small_model model.json
+options="--data data --model model.json --tokenizer words.txt --batch-size 16 --epochs 1 --threads 1"
+train first --seed 1
 env -u CCSTREAM_REPORT $last "$BIN/ccstream-train" --data data --batch-size 16 --epochs 1 --threads 1 --lr 0 --min-lr 0 --seed 2 --steps 1 \
     --init first --out all 2>all.log
 grep -q 'taken both towers, both projections, the temperature; not taken: the state of samples and of the loss (--init-state), ' all.log ||
@@ -36,13 +53,11 @@ augment() { grep -o '"augment":"[a-z]*"' "$1/config.json"; }
 grep -q -- '--init: image size, tokenizer and augmentation are taken from first' all.log || fail "$(cat all.log)"
 tail -n 2 all.log | head -n 1 | grep -q 'model: all/last, page: all/report.html' || fail "the end: $(cat all.log)"
 tail -n 1 all.log | grep -q 'next: ccstream-eval retrieval all --data data' || fail "the end: $(cat all.log)"
-for run in first all both; do
+for run in first all; do
     "$BIN/ccstream-eval" embed -q $run --data data --texts -o $run >/dev/null
 done
 cmp first.texts.npy all.texts.npy || fail "--init changes the text side"
-if cmp -s first.texts.npy both.texts.npy; then
-    fail "--init-text alone gives the whole text side"
-fi
+cmp first.images.npy all.images.npy || fail "--init changes the image side"
 tau() {
     sed -n 's/.*"tau":\([^,]*\),.*/\1/p' "$1/metrics.jsonl" | head -n 1
 }
@@ -89,13 +104,6 @@ cmp <("$BIN/ccdump" state halved --json) <("$BIN/ccdump" state recovered --json)
 "$BIN/ccstream-eval" embed -q halved --data data --texts -o halved >/dev/null
 cmp halved.texts.npy recovered-4.texts.npy || fail "a resumed recovery has other weights"
 
-# The run resumes from its own checkpoint, even if the files are gone.
-train whole --seed 2 --init-image first/last --init-text first/last
-cp first/last copy.safetensors
-mv first moved
-$last "$BIN/ccstream-train" -q --resume both
-cmp whole/last both/last || fail "a resumed run is not the uninterrupted one"
-
 # Weights that do not fit are named, and no files are left.
 refused() { # refused CODE PATTERN OPTIONS...
     local wanted=$1 pattern=$2 code=0
@@ -105,41 +113,39 @@ refused() { # refused CODE PATTERN OPTIONS...
     grep -q -- "$pattern" err.txt || fail "$*: no '$pattern': $(cat err.txt)"
     [ ! -e x ] || fail "$*: left a directory"
 }
-refused 65 "conv1.weight is missing" --image-tower resnet18 --init-image copy.safetensors
-refused 65 "the model has (44, 384)" --text-tower small --init-text copy.safetensors
-refused 66 "none" --init-text none
-head -c 5000 copy.safetensors >cut.safetensors
-refused 65 "cut.safetensors" --init-image cut.safetensors
+refused 65 "trained with loss nuclr, this run has loss clip" --init first --init-state --loss clip
 refused 64 "init-state requires --init" --init-state
 refused 64 "recover-state requires --init" --recover-state 1
-refused 64 "recover-state 1 uses all of the 1 epochs" --init moved --recover-state 1
-refused 64 "omit --init-text" --init moved --init-text moved
-refused 65 "has a different model (towers)" --init moved --image-tower resnet18
-refused 65 "trained with loss nuclr, this run has loss clip" --init moved --init-state --loss clip
-printf 'PK\003\004' >weights.pth
-refused 69 "is a PyTorch pickle" --init-image weights.pth
-grep -q "python3 -c .*save_file.* 'weights.pth' weights.safetensors" err.txt || fail "no line that converts: $(cat err.txt)"
+refused 64 "recover-state 1 uses all of the 1 epochs" --init first --recover-state 1
+refused 65 "has a different model (towers)" --init moved
 "$TESTBIN/make_scenes" train 32 4 32 other.tar
 "$BIN/ccpack" -q -o other other.tar # without a tokenizer: the checkpoint has one
 options=${options/--data data/--data other}
-train others --init moved --steps 1
-refused 65 "was trained on dataset [0-9a-f]* (32 samples), other is" --init moved --init-state
+options=${options/--tokenizer words.txt/}
+train others --init first --steps 1
+refused 65 "was trained on dataset [0-9a-f]* (32 samples), other is" --init first --init-state
+options=$towers
+refused 65 "conv1.weight is missing" --init-image first
+head -n 26 words.txt >fewer.txt
+refused 65 "the model has (26, 192)" --init-text copy.safetensors --tokenizer fewer.txt
+refused 66 "none" --init-text none
+head -c 5000 copy.safetensors >cut.safetensors
+refused 65 "cut.safetensors" --init-image cut.safetensors
+refused 64 "omit --init-text" --init moved --init-text moved
+printf 'PK\003\004' >weights.pth
+refused 69 "is a PyTorch pickle" --init-image weights.pth
+grep -q "python3 -c .*save_file.* 'weights.pth' weights.safetensors" err.txt || fail "no line that converts: $(cat err.txt)"
 
 # An exported model begins another run; what a program cannot hold is refused.
 "$BIN/ccstream-export" -q moved --format safetensors -o deep/plain || fail "ccstream-export: $?"
-train plainly --tokenizer data/tokenizer.model --init-image deep/plain/model.safetensors --init-text deep/plain/model.safetensors --steps 1
+train plainly --init-image deep/plain/model.safetensors --init-text deep/plain/model.safetensors --steps 1
 code=0
-"$BIN/ccstream-export" moved --format timm -o towers 2>err.txt || code=$?
-[ "$code" -eq 69 ] || fail "--stem small for timm: exit code $code: $(cat err.txt)"
-grep -q "this run's --stem small" err.txt || fail "$(cat err.txt)"
-[ ! -e towers ] || fail "a refused export left a folder"
+"$BIN/ccstream-export" moved --format timm -o timm 2>err.txt || code=$?
+[ "$code" -eq 69 ] || fail "tiny for timm: exit code $code: $(cat err.txt)"
+grep -q "timm has no tower of the name tiny" err.txt || fail "$(cat err.txt)"
+[ ! -e timm ] || fail "a refused export left a folder"
 
 # --projection-bias off: training leaves both biases at 0, so that VisionTextDualEncoderModel can have the model.
-train unbiased --tokenizer data/tokenizer.model --stem standard --image-size 16 --projection-bias off --steps 2
-train biased --tokenizer data/tokenizer.model --stem standard --image-size 16 --steps 1
-for run in unbiased biased; do
-    "$BIN/ccstream-export" -q $run --format transformers -o $run-dual 2>err.txt || fail "ccstream-export: $(cat err.txt)"
-done
-[ -e unbiased-dual/model.safetensors ] || fail "without bias, there is no dual encoder"
-[ ! -e biased-dual/model.safetensors ] || fail "with biases, there is a dual encoder"
-grep -q 'image_proj.bias of this run is not zero' err.txt || fail "$(cat err.txt)"
+train unbiased --image-tower resnet10t --stem standard --projection-bias off --steps 2
+"$BIN/ccstream-export" -q unbiased --format transformers -o unbiased-dual 2>err.txt || fail "ccstream-export: $(cat err.txt)"
+[ -e unbiased-dual/model.safetensors ] || fail "without bias, there is no dual encoder: $(cat err.txt)"
