@@ -3,7 +3,7 @@
 . "$SRC/tests/support/cli.sh"
 
 number() { # number KEY FILE: the first value of a key
-    sed -n "s/.*\"$1\":\([-0-9.e+]*\).*/\1/p" "$2" | head -n 1
+    grep -o "\"$1\":[-0-9.e+]*" "$2" | head -n 1 | cut -d: -f2
 }
 
 keys() { # keys FILE KEY...: all of them, with numbers
@@ -21,29 +21,21 @@ above() { # above A B
 "$TESTBIN/make_scenes" train 256 3 32 train.tar
 "$TESTBIN/make_scenes" train 160 5 32 test.tar
 "$BIN/ccpack" -q -o data train.tar
-"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+scene_words words.txt
+"$BIN/ccpack" tokenizer -q data --tokenizer words.txt
 "$BIN/ccpack" -q -o held test.tar
 
 # Class folders: the scenes by the colour of their first object.
-classes() { # classes TAR FOLDER
-    mkdir -p "$2" all
-    tar -xf "$1" -C all
-    for text in all/*.txt; do
-        colour=$(grep -oE 'red|green|blue|yellow' "$text" | head -n 1)
-        if [ -n "$colour" ]; then
-            mkdir -p "$2/$colour"
-            mv "${text%.txt}".[jp]*g "$2/$colour/"
-        fi
-    done
-    rm -r all
-}
-classes train.tar train-classes
-classes test.tar test-classes
+colour='match($0, /red|green|blue|yellow/) ? substr($0, RSTART, RLENGTH) : ""'
+scene_folders train.tar train-classes "$colour"
+scene_folders test.tar test-classes "$colour"
 "$BIN/ccpack" -q -o train-labelled train-classes
 "$BIN/ccpack" -q -o test-labelled test-classes
 
-"$BIN/ccstream-train" -q --data data --out run --augment crop --image-tower tiny --text-tower tiny --image-size 16 --stem small \
-    --max-tokens 12 --batch-size 64 --epochs 3 --lr 0.002 --loss nuclr --tau 0.05 --zeta-freeze-epochs 1 --threads 1
+small_model model.json
+model="--augment crop --model model.json --tokenizer words.txt --batch-size 64 --threads 1"
+# shellcheck disable=SC2086 # options
+"$BIN/ccstream-train" -q --data data --out run $model --epochs 6 --lr 0.002 --loss nuclr --tau 0.05 --zeta-freeze-epochs 1
 
 evaluate() {
     command=$1
@@ -83,7 +75,8 @@ keys mean.json top1 top5 avg2
 above "$(number avg2 mean.json)" 50 || fail "mean: $(cat mean.json)"
 evaluate knn run --train train-labelled --data test-labelled -k 20 --layer projection --json >knn.json
 grep -q '"nn1":{"top1":' knn.json || fail "knn: $(cat knn.json)"
-above "$(number top1 knn.json)" 25 || fail "knn: $(cat knn.json)"
+sed 's/.*"knn"://' knn.json >knn20.json
+above "$(number top1 knn20.json)" 25 || fail "knn: $(cat knn.json)"
 
 # Zero-shot, with the built-in prompts and with the user's.
 evaluate zeroshot run --data test-labelled --json >zeroshot.json
@@ -98,15 +91,8 @@ grep -q 'yellow' zeroshot.txt || fail "zeroshot: $(cat zeroshot.txt)"
 
 # Groups: solid and hollow objects on three patterns. The accuracies are consistent, and equal those of zeroshot
 # if nothing is removed.
-mkdir -p all
-tar -xf test.tar -C all
-for text in all/*.txt; do
-    read -r _ fill _ _ _ _ pattern _ <"$text" || true
-    mkdir -p "groups/$fill@$pattern" "fills/$fill"
-    cp "${text%.txt}".[jp]*g "fills/$fill/"
-    mv "${text%.txt}".[jp]*g "groups/$fill@$pattern/"
-done
-rm -r all
+scene_folders test.tar groups '$2 "@" $7'
+scene_folders test.tar fills '$2'
 "$BIN/ccpack" -q -o test-groups groups
 "$BIN/ccpack" -q -o test-fills fills
 printf 'a striped background\na dotted background\n' >spurious.txt
@@ -160,18 +146,18 @@ grep -q -- '--zeroshot: held has no class names' err.txt || fail "$(cat err.txt)
 # Embeddings: sizes match the headers; rows have length 1 by the similarity of an array with itself.
 evaluate embed run --data held --texts --features -o out --json >embed.json
 [ "$(number images embed.json)" = 160 ] || fail "embed: $(cat embed.json)"
-[ "$(stat -c %s out.images.npy)" -eq $((128 + 160 * 256 * 4)) ] || fail "out.images.npy has $(stat -c %s out.images.npy) bytes"
+[ "$(stat -c %s out.images.npy)" -eq $((128 + 160 * 32 * 4)) ] || fail "out.images.npy has $(stat -c %s out.images.npy) bytes"
 [ "$(stat -c %s out.ids.npy)" -eq $((128 + 160 * 8)) ] || fail "out.ids.npy has $(stat -c %s out.ids.npy) bytes"
 # The ids are those of the dataset, in its order.
 tail -c +129 out.ids.npy | od -An -v -t u8 -w8 | tr -d ' ' >ids.txt
 seq 0 159 | cmp - ids.txt || fail "out.ids.npy: $(head -n 5 ids.txt)"
-head -c 128 out.images.npy | grep -aq "'shape': (160, 256)" || fail "out.images.npy: $(head -c 128 out.images.npy)"
+head -c 128 out.images.npy | grep -aq "'shape': (160, 32)" || fail "out.images.npy: $(head -c 128 out.images.npy)"
 if python3 -c 'import numpy' 2>/dev/null; then
     python3 -c "
 import numpy as n
 x = n.load('out.images.npy'); t = n.load('out.texts.npy'); o = n.load('out.owners.npy'); i = n.load('out.ids.npy')
 assert abs((x * x).sum(1) - 1).max() < 1e-5 and abs((t * t).sum(1) - 1).max() < 1e-5
-assert (n.diff(i.astype('i8')) > 0).all() and len(o) == len(t) and n.load('out.features.npy').shape == (160, 512)
+assert (n.diff(i.astype('i8')) > 0).all() and len(o) == len(t) and n.load('out.features.npy').shape == (160, 32)
 r = ((x[o] * t).sum(1)[:, None] > x[o] @ t.T).sum(1)
 "
 fi
@@ -181,7 +167,7 @@ rows() { tail -c +129 "out.$1.npy" | od -An -v -t "$2" -w"$3"; }
 evaluate score run --data held -o scores.npy --json >score.json
 [ "$(number scored score.json)" = 160 ] || fail "score: $(cat score.json)"
 tail -c +129 scores.npy | od -An -v -t f4 -w4 >scores.txt
-{ rows images f4 1024; echo end; paste <(rows owners d4 4) <(rows texts f4 1024); } | awk '
+{ rows images f4 128; echo end; paste <(rows owners d4 4) <(rows texts f4 128); } | awk '
     $1 == "end" { texts = 1; next }
     !texts { for (k = 1; k <= NF; k++) image[NR - 1, k] = $k; next }
     { for (k = 2; k <= NF; k++) sum[$1] += image[$1, k - 1] * $k; captions[$1]++ }
@@ -209,15 +195,19 @@ embedded() { # embedded RUN OPTIONS...
 own=$(cksum <out.images.npy)
 [ "$(embedded run --image-norm clip)" = "$own" ] || fail "--image-norm clip is not what a run without it is trained with"
 [ "$(embedded run --image-norm imagenet)" != "$own" ] || fail "--image-norm imagenet changes nothing"
-"$BIN/ccstream-train" -q --data data --out run-cifar --augment crop --image-tower tiny --text-tower tiny --image-size 16 --stem small \
-    --max-tokens 12 --batch-size 64 --epochs 1 --steps 1 --image-norm cifar10 --threads 1
+# shellcheck disable=SC2086 # options
+"$BIN/ccstream-train" -q --data data --out run-cifar $model --epochs 1 --steps 1 --image-norm cifar10
 own=$(embedded run-cifar)
 [ "$(embedded run-cifar --image-norm cifar10)" = "$own" ] || fail "the checkpoint does not keep --image-norm"
 [ "$(embedded run-cifar --image-norm cifar100)" != "$own" ] || fail "--image-norm cifar100 is cifar10"
 [ "$(embedded run-cifar --image-norm none)" != "$own" ] || fail "--image-norm none changes nothing"
 
-# Margins of two checkpoints: the accuracies are those of the linear probe, whose draws differ.
-"$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 0 -t 1 -o studies >margin.json
+# Margins of two checkpoints: the accuracies are those of the linear probe, whose draws differ. The page is that of a machine without
+# matplotlib, whose files of figures take most of the time (cli.ccstudy has them).
+mkdir none && echo 'raise ModuleNotFoundError("none", name="matplotlib")' >none/matplotlib.py
+PYTHONPATH=none "$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 1 -t 1 -o studies \
+    >margin.json 2>err.txt
+has err.txt 'no figures as SVG and PNG: matplotlib is not installed'
 grep -q '"train_accuracy":[0-9]' margin.json || fail "margin: $(cat margin.json)"
 cmp margin.json studies/margin.json || fail "margin: --json is not what the file has"
 awk -v a="$(sed -n 's/.*"checkpoint":"run","accuracy":\([0-9.]*\),.*/\1/p' margin.json)" \
@@ -231,8 +221,7 @@ tr '{' '\n' <margin.json | sed -n 's/.*"variance":\([0-9.e-]*\),"lipschitz":\([0
 "$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 0 -t 1 --epochs 256 >longer.json
 "$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 100 -t 1 --steps 256 >doubled.json
 cmp longer.json doubled.json || fail "margin --fit: $(cat longer.json doubled.json)"
-"$BIN/ccstudy" margin run run-cifar --train train-labelled --data test-labelled --quick --json --fit 1 -t 1 >fits.json
-cmp margin.json fits.json || fail "margin --fit 1: $(cat margin.json fits.json)"
+[ "$(grep -o '"epochs":[0-9]*' margin.json | sort -u)" = '"epochs":32' ] || fail "margin --fit 1: $(cat margin.json)"
 trained() { grep -o '"train_accuracy":[0-9.]*' "$1" | head -n 1 | cut -d: -f2; }
 above "$(trained longer.json)" "$(trained margin.json)" || fail "margin --epochs: $(cat margin.json longer.json)"
 code=0

@@ -43,6 +43,14 @@ scene_words() { # scene_words FILE: a tokenizer (WordPiece) of make_scenes' capt
     printf '%s\n' '[PAD]' '[UNK]' '[CLS]' '[SEP]' a on left of background solid hollow plain striped dotted circle square triangle cross star \
         red green blue yellow purple orange black white >"$1"
 }
+scene_folders() { # scene_folders TAR FOLDER CLASS [END]: make_scenes' images (END '*': and captions) in folders named CLASS, for awk
+    mkdir scenes
+    tar -xf "$1" -C scenes
+    awk -v folder="$2" -v end="${4:-jpg}" "{ class = $3; sub(/txt\$/, end, FILENAME) }"'
+        class != "" { files[class] = files[class] " " FILENAME }
+        END { for (class in files) print "mkdir -p " folder "/" class " && mv" files[class] " " folder "/" class }' scenes/*.txt | sh -e
+    rm -r scenes
+}
 interrupted() { # interrupted RUN STEP PARTS: PARTS is what RUN was when killed after its checkpoint of STEP
     mkdir -p "$3/checkpoints"
     cp "$1/config.json" "$1/metrics.jsonl" "$3/"
