@@ -4,13 +4,7 @@
 . "$SRC/tests/support/cli.sh"
 
 "$TESTBIN/make_scenes" train 256 3 24 train.tar
-mkdir all
-tar -xf train.tar -C all
-for text in all/*.txt; do
-    class=$(grep -oE 'plain|striped|dotted' "$text" | head -n 1)
-    mkdir -p "folders/$class"
-    mv "${text%.txt}".[jp]*g "folders/$class/"
-done
+scene_folders train.tar folders '$7'
 "$BIN/ccpack" -q -o train folders
 "$BIN/ccpack" -q -o pairs train.tar
 
@@ -51,8 +45,8 @@ train paired --block-pairs --steps 1
 train single --block-size 1 --steps 1
 [ "$(for run in whole hinge paired single; do first $run; done | sort -u | wc -l)" -eq 4 ] || fail "losses are the same"
 train micro --micro-batch 8 --steps 2
-train one --micro-batch 32 --augment none
-cmp one/last whole/last || fail "one micro-batch is not the batch"
+train one --micro-batch 32 --augment none --steps 9
+cmp one/last whole-parts/checkpoints/step-9.safetensors || fail "one micro-batch is not the batch"
 [ "$(grep -o '"loss":[^,]*' micro/metrics.jsonl | head -n 2)" != "$(grep -o '"loss":[^,]*' one/metrics.jsonl | head -n 2)" ] ||
     fail "batch norm does not go by micro-batches"
 expect 0 $last "$BIN/ccstream-train" --data train $options --batch-size 32 --dry-run --out none

@@ -5,13 +5,7 @@
 
 scenes() { # scenes NAME COUNT SEED: class folders by the pattern of the background, which captions name
     "$TESTBIN/make_scenes" "$1" "$2" "$3" 24 "$1.tar"
-    mkdir "$1-all"
-    tar -xf "$1.tar" -C "$1-all"
-    for text in "$1"-all/*.txt; do
-        class=$(grep -oE 'plain|striped|dotted' "$text" | head -n 1)
-        mkdir -p "$1-folders/$class"
-        mv "${text%.txt}".* "$1-folders/$class/"
-    done
+    scene_folders "$1.tar" "$1-folders" '$7' '*'
     "$BIN/ccpack" -q -o "$1" --from folders "$1-folders"
 }
 scenes train 256 3
