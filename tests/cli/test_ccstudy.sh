@@ -69,7 +69,7 @@ has err.txt 'not a multiple of --batch 8'
 figures studies chains 3
 
 # ---- blocks: the bound falls with their size in every row, and bounds the mean classifier; larger blocks classify better
-expect 0 ccstudy blocks --quick --json -o studies/blocks
+expect 0 ccstudy blocks --quick --steps 100 --json -o studies/blocks
 cmp out.txt studies/blocks/blocks.json || fail "--json is not what the file has"
 tr '{' '\n' <out.txt | tr -d '}]"' >rows.txt
 awk -F'[,:]' '{ delete v; for (i = 1; i < NF; i += 2) v[$i] = $(i + 1); name = v["method"] " " v["b"] }
@@ -98,7 +98,7 @@ expect 64 ccstudy blocks --blocks 4
 has err.txt 'at most 3 others'
 
 # ---- zeta: learned popularity is the exact one where pairs are as drawn, and with the unbiased gradient
-expect 0 ccstudy zeta --quick --json -o studies
+expect 0 ccstudy zeta --quick --epochs 70 --json -o studies
 cmp out.txt studies/zeta.json || fail "--json is not what the file has"
 sed 's/"trace".*//' out.txt | grep -o '{"problem":"[a-z]*","gradient"[^}]*}' | tr -d '{}"' >rows.txt
 lines rows.txt 8
@@ -203,7 +203,7 @@ hasnt out.txt 'null'
 figures studies/labels labels 3
 
 # ---- noise of crops: two of one point are a pair, which no files of features have
-expect 0 ccstudy noise --noise augment --quick --json --held-out 700 --epochs 2 -o studies/augment
+expect 0 ccstudy noise --noise augment --quick --json --held-out 1200 --epochs 2 -o studies/augment
 cmp out.txt studies/augment/noise-augment.json || fail "--json is not what the file has"
 hasnt out.txt 'null'
 [ "$(grep -o '"accuracy":' out.txt | wc -l)" = 15 ] || fail "rows of noise"

@@ -26,7 +26,7 @@ from .towers import Blocks, adam, cosine, mixture, product, train_supervised, tr
 KINDS = {"margin": "margin", "gn_margin": "GN-margin", "sn_margin": "SN-margin", "tv_gn_margin": "TV-GN-margin",
          "kv_margin": "kV-margin", "kv_gn_margin": "kV-GN-margin"}
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-LABEL_STEPS, QUICK_LABEL_STEPS = 4000, 1500  # of networks with right or random labels
+LABEL_STEPS, QUICK_LABEL_STEPS = 4000, 600  # of networks with right or random labels
 ROWS_PER_CLASS = 200
 SIZES, STEPS, QUICK_STEPS = (1, 2, 5, 10), (25, 50, 100, 200, 400, 800, 1600), (50, 800)
 
