@@ -49,6 +49,10 @@ by_class more/00000.tar topics-test-folders captions
 mkdir roberta-base
 cp "$SRC/tests/golden/tokenizer/byte_bpe.json" roberta-base/tokenizer.json
 mkdir few # 2 epochs and small towers: the pages' commands are for a person with minutes
+cat >few/model.json <<'JSON'
+{"embed_dim": 24, "vision_cfg": {"image_size": 32, "patch_size": 8, "layers": 2, "width": 32, "head_width": 16},
+ "text_cfg": {"context_length": 20, "vocab_size": 300, "width": 32, "heads": 2, "layers": 2}}
+JSON
 cat >few/ccstream-train <<SCRIPT
 #!/bin/sh
 case "\$*" in
@@ -63,7 +67,10 @@ for word; do # without --epochs N and --zeta-freeze-epochs N of the page
 done
 case "\$* " in
 *--preset\ cpu-demo\ *--image-tower\ *) ;;
-*--preset\ cpu-demo\ *) set -- "\$@" --image-tower tiny ;;
+*--preset\ cpu-demo\ *--tokenizer\ *) set -- "\$@" --image-tower tiny ;;
+*--preset\ cpu-demo\ *)
+    data=\${*##*--data }
+    set -- "\$@" --model "$PWD/few/model.json" --tokenizer "\${data%% *}/tokenizer.model" ;;
 esac
 exec "$installed/bin/ccstream-train" "\$@" --epochs 2 --zeta-freeze-epochs 1
 SCRIPT
@@ -100,7 +107,8 @@ for page in $pages; do
     sed -i 's/--epochs 31/--epochs 3/; s/--epochs 32/--epochs 4/; s/--epochs 33/--epochs 5/' page.sh
     sed -i "s/127\.0\.0\.1:8642/127.0.0.1:${port:-8642}/g" page.sh
     [ "$page" != docs/fine-tuning.md ] || sed -i 's/resnet50/resnet10t/; s/-tower distil/-tower tiny/; s/-size 224/-size 32/; s/ViT-S-32/small.json/' page.sh
-    sed -i 's/"--preset", "cpu-demo"/&, "--image-tower", "tiny"/' page.sh # ccstudy starts the installed program
+    # ccstudy starts the installed program.
+    sed -i "s|\"--preset\", \"cpu-demo\"|\"--model\", \"$PWD/few/model.json\", \"--tokenizer\", \"$PWD/train/tokenizer.model\", &|" page.sh
     command -v zstd >/dev/null || sed -i '/^zstd/d' page.sh
     run_page "$page" page.sh
     [ "$page" != docs/python.md ] || cp page.sh python.sh
