@@ -7,8 +7,8 @@
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
 # 8 steps of 8 pairs.
-options="--data data --augment crop --image-tower tiny --text-tower tiny --image-size 8 --stem small
-    --max-tokens 12 --batch-size 8 --epochs 2 --lr 0.001 --tau 0.1 --seed 2 --threads 1 --checkpoint-every 4 --keep-checkpoints 2
+small_model model.json
+options="--data data --augment crop --model model.json --tokenizer data/tokenizer.model --batch-size 8 --epochs 2 --lr 0.001 --tau 0.1 --seed 2 --threads 1 --checkpoint-every 4 --keep-checkpoints 2
     --loss rince"
 
 train() { # train NAME OPTION...

@@ -6,8 +6,8 @@
 "$TESTBIN/make_scenes" train 64 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer -q data --vocab-size 100
-small=(--data data --val data --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12 --batch-size 16 --threads 1
-    --seed 2)
+small_model model.json
+small=(--data data --val data --model model.json --tokenizer data/tokenizer.model --batch-size 16 --threads 1 --seed 2)
 train() { # not in the background, where it would be the child of a shell
     "$BIN/ccstream-train" "$@"
 }
@@ -45,6 +45,8 @@ fi
 "$BIN/ccstream-train" -q "${small[@]}" --epochs 10000 --out run &
 pid=$!
 until [ -s run/metrics.jsonl ]; do sleep 0.05; done
+trap 'kill -KILL $pid' EXIT
+kill -STOP $pid # holding the run, without taking time from the others
 code=0
 "$BIN/ccstream-train" -q --resume run 2>second.txt &
 second=$!
@@ -55,6 +57,8 @@ grep -qE '^step [0-9]+/40000  epoch [0-9]+  global loss [0-9.]+  [0-9]+ pairs/s 
 wait $second || code=$?
 [ $code = 73 ] || fail "two processes on one run: $code, $(cat second.txt)"
 has second.txt 'run is being trained by another process; '\''ccstream-report --follow run'\'' shows it'
+kill -CONT $pid
+trap - EXIT
 kill -TERM $pid
 wait $pid || fail "not stopped"
 code=0

@@ -6,8 +6,9 @@
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
-model="--image-tower tiny --text-tower tiny --image-size 16 --max-tokens 12
-    --batch-size 32 --epochs 4 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --seed 7 --threads 2"
+small_model model.json
+model="--model model.json --tokenizer data/tokenizer.model --batch-size 32
+    --epochs 4 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --seed 7 --threads 2"
 options="--data data $model"
 
 # The uninterrupted run: 16 steps.
@@ -120,11 +121,12 @@ expect_message 66 "nowhere" "$train" $options --val nowhere --out x
 "$BIN/ccpack" -q -o other other.tar
 cp data/tokenizer.model other/
 expect_message 65 "was trained on dataset" "$train" --resume whole --data other
-expect_message 64 "fewer than one batch of 128" "$train" --data other --out x --image-tower tiny --text-tower tiny --batch-size 128
+towers="--image-tower tiny --text-tower tiny"
+expect_message 64 "fewer than one batch of 128" "$train" --data other --out x $towers --batch-size 128
 "$BIN/ccpack" -q -o plain other.tar
-expect_message 64 "has no tokenizer" "$train" $model --data plain --out y
+expect_message 64 "has no tokenizer" "$train" $towers --batch-size 32 --data plain --out y
 rm data/tokenizer.model
-expect_message 66 "it is missing" "$train" $options --out y
+expect_message 66 "it is missing" "$train" $towers --batch-size 32 --data data --out y
 [ ! -e y ] || fail "a refused run left a directory"
 mkdir empty new
 cp whole/config.json new/

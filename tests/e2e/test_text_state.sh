@@ -21,7 +21,8 @@ captions more.tar 3
 "$BIN/ccpack" -q -o data more.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 cp data/tokenizer.model single/
-options="--augment crop --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12
+small_model model.json
+options="--augment crop --model model.json --tokenizer data/tokenizer.model
     --batch-size 8 --epochs 4 --lr 0.001 --tau 0.1 --seed 2 --threads 1 --zeta-freeze-epochs 0"
 train() { # train NAME OPTION...
     local name=$1

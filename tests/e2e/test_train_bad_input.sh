@@ -18,7 +18,8 @@ mkdir -p folders/a
 mv all/*.jpg folders/a/
 "$BIN/ccpack" -q -o captionless folders
 
-towers="--image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12 --embed-dim 16"
+small_model model.json
+towers="--model model.json --tokenizer data/tokenizer.model"
 options="$towers --batch-size 16 --epochs 1 --lr 0.001 --tau 0.05 --threads 1"
 train="$BIN/ccstream-train -q"
 

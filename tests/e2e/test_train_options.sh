@@ -11,7 +11,9 @@ option() { # option NAME RUN: its value in RUN/config.json
 "$BIN/ccpack" -q -o data first.tar
 "$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
 
-small="--image-tower tiny --text-tower tiny --image-size 16 --max-tokens 12 --batch-size 32 --threads 1"
+small_model model.json
+model="--model model.json --tokenizer data/tokenizer.model --batch-size 32 --threads 1"
+small="--image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12 --batch-size 32 --threads 1"
 
 # Options override a preset.
 "$BIN/ccstream-train" -q --data data --out parents/made/preset --preset cpu-demo $small --epochs 1
@@ -79,7 +81,7 @@ ranks() { # ranks N RUN DIR: a checkpoint of before the dataset changed ranks th
 
 # A dataset from which samples are removed: the run resumes, with the state of the others.
 cp -r data less
-"$BIN/ccstream-train" -q --data less --out shrunk --preset cpu-demo $small --epochs 2 --zeta-freeze-epochs 0 --steps 4
+"$BIN/ccstream-train" -q --data less --out shrunk --preset cpu-demo $model --epochs 2 --zeta-freeze-epochs 0 --steps 4
 seq 10 41 >ids.txt
 "$BIN/ccpack" remove -q less --ids ids.txt
 "$BIN/ccpack" compact -q less
@@ -90,7 +92,7 @@ grep -q 'has shrunk from 96 to 64 samples' log.txt || fail "the log does not say
 grep -q '"visited":96,' shrunk/metrics.jsonl || fail "state was lost: $(grep state shrunk/metrics.jsonl)"
 
 # A dataset that grows: the run resumes, with new samples unvisited.
-"$BIN/ccstream-train" -q --data data --out grown --preset cpu-demo $small --epochs 2 --zeta-freeze-epochs 0 --steps 4
+"$BIN/ccstream-train" -q --data data --out grown --preset cpu-demo $model --epochs 2 --zeta-freeze-epochs 0 --steps 4
 "$BIN/ccpack" -q --append -o data second.tar
 ranks 96 grown data
 "$BIN/ccstream-train" --resume grown 2>log.txt

@@ -10,7 +10,8 @@ for set in a b; do
 done
 "$BIN/ccpack" tokenizer a --vocab-size 100 >/dev/null
 cp a/tokenizer.model b/
-model="--image-tower tiny --text-tower tiny --image-size 16 --max-tokens 12 --batch-size 16 --epochs 3 --lr 0.001
+small_model model.json
+model="--model model.json --tokenizer a/tokenizer.model --batch-size 16 --epochs 3 --lr 0.001
     --tau 0.05 --zeta-freeze-epochs 0 --seed 7 --threads 1 --loader-threads 1"
 
 # one STEP-0 check: the run's state is visited for exactly the rows of order.

@@ -4,7 +4,7 @@
 . "$SRC/tests/support/cli.sh"
 
 vocab=$SRC/tests/golden/tokenizer/vocab.txt
-towers="--image-tower tiny --text-tower tiny --image-size 16 --max-tokens 12"
+towers="--image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12"
 run="--batch-size 16 --lr 0.001 --tau 0.05 --seed 7 --threads 1"
 "$TESTBIN/make_scenes" train 40 1 24 train.tar >/dev/null || exit 1
 "$BIN/ccpack" -q -o data train.tar || exit 1
