@@ -5,9 +5,9 @@
 
 "$TESTBIN/make_scenes" train 48 3 24 train.tar
 "$BIN/ccpack" -q -o data train.tar
-"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
-pairs="--augment crop --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12
-    --batch-size 8 --epochs 2 --lr 0.001 --seed 2 --threads 1 --loss emc2"
+scene_words words.txt
+small_model model.json
+pairs="--augment crop --model model.json --tokenizer words.txt --batch-size 8 --epochs 2 --lr 0.001 --seed 2 --threads 1 --loss emc2"
 views="--task two-views --image-tower tiny --image-size 8 --stem small --embed-dim 16 --hidden-dim 16
     --batch-size 7 --epochs 2 --lr 0.001 --seed 2 --threads 1 --loss emc2"
 

@@ -5,10 +5,11 @@
 
 "$TESTBIN/make_scenes" train 40 3 24 train.tar
 "$BIN/ccpack" -q -o data train.tar
-"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
-common="--image-tower tiny --image-size 8 --stem small --lr 0.001 --seed 2 --threads 1 --loss negcache"
-pairs="$common --augment crop --text-tower tiny --max-tokens 12 --batch-size 8"
-views="$common --task two-views --embed-dim 16 --hidden-dim 16 --batch-size 7"
+scene_words words.txt
+small_model model.json
+common="--lr 0.001 --seed 2 --threads 1 --loss negcache"
+pairs="$common --augment crop --model model.json --tokenizer words.txt --batch-size 8"
+views="$common --task two-views --image-tower tiny --image-size 8 --stem small --embed-dim 16 --hidden-dim 16 --batch-size 7"
 
 for task in pairs views; do # 7 of 40 samples in every step, in parts of which the last is smaller
     options=$pairs
