@@ -8,26 +8,28 @@ train="$BIN/ccstream-train"
 "$TESTBIN/make_scenes" train 64 9 32 b.tar
 "$BIN/ccpack" -q -o a a.tar
 "$BIN/ccpack" -q -o b b.tar
-"$BIN/ccpack" tokenizer a --vocab-size 100 >/dev/null
-
+scene_words words.txt
+"$BIN/ccpack" tokenizer -q a --tokenizer words.txt
 cp a/tokenizer.model b/
 
 mix="--data a:0.7 --data b:0.3"
-small="--image-tower tiny --text-tower tiny --image-size 16 --max-tokens 12
-    --batch-size 32 --epochs 2 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 2"
+run="--batch-size 32 --epochs 2 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 1"
+tiny="--image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12 $run" # with the tokenizer of the datasets
+small_model model.json
+small="--model model.json --tokenizer words.txt $run"
 
 # An epoch has the samples of both: 5 steps. Stopped in each epoch, and resumed with other threads and another engine.
-"$train" $mix $small --out whole --json >whole.json 2>log.txt
+"$train" $mix $tiny --out whole --json >whole.json 2>log.txt
 grep -q '"total_steps":10,' whole.json || fail "$(cat whole.json)"
 grep -q '"datasets":\[{"directory":"a","samples":96,"weight":0.7,"id_offset":0},{"directory":"b","samples":64,"weight":0.3,"id_offset":96}\]' \
     whole.json || fail "$(cat whole.json)"
 grep -q '30 % from b: 64 samples, ids from 96' log.txt || fail "$(cat log.txt)"
-"$train" -q $mix $small --out parts --steps 3 --loader-threads 1
+"$train" -q $mix $tiny --out parts --steps 3 --loader-threads 1
+"$train" -q --config whole/config.json --out again --steps 3
+cmp parts/last again/last || fail "a mix by its configuration is not the mix"
 "$train" -q --resume parts --steps 7 --loader-threads 4 --io-engine pread
 "$train" -q --resume parts --data a:0.7 --data b:0.3
 cmp whole/last parts/last || fail "a resumed mix is not the uninterrupted one"
-"$train" -q --config whole/config.json --out again
-cmp whole/last again/last || fail "a mix by its configuration is not the mix"
 
 # Every id of both is visited: 160 entries, those of b after those of a.
 grep -q '"image.log_u":{"visited":160,' whole/metrics.jsonl || fail "$(grep '"state"' whole/metrics.jsonl | tail -n 1)"
