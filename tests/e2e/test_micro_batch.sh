@@ -5,10 +5,12 @@
 
 "$TESTBIN/make_scenes" train 96 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar
-"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+scene_words words.txt
+"$BIN/ccpack" tokenizer -q data --tokenizer words.txt
+small_model model.json
 
-options="--data data --augment crop --image-tower tiny --text-tower tiny --image-size 16 --max-tokens 12
-    --batch-size 32 --epochs 1 --lr 0.001 --zeta-freeze-epochs 0 --zeta-lr 0.0001 --threads 1"
+tiny="--image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12"
+options="--data data --augment crop --batch-size 32 --epochs 1 --lr 0.001 --zeta-freeze-epochs 0 --zeta-lr 0.0001 --threads 1"
 
 run() { # run NAME OPTIONS...
     local name=$1
@@ -21,8 +23,10 @@ run() { # run NAME OPTIONS...
 }
 
 # 12 does not divide 32: the last part is smaller.
-run clip --loss clip --tau 0.07 --temperature global --tau-lr 0.01 --micro-batch 12
-run cyclip --loss cyclip --tau 0.05 --micro-batch 12
+small="--model model.json --tokenizer words.txt"
+run clip $small --loss clip --tau 0.07 --temperature global --tau-lr 0.01 --micro-batch 12
+run cyclip $small --loss cyclip --tau 0.05 --micro-batch 12
+options="$options $tiny"
 run nuclr --loss nuclr --tau 0.05 --micro-batch 12
 
 # One micro-batch equals the batch; several differ by batch norm.
