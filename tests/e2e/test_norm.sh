@@ -5,8 +5,9 @@
 
 "$TESTBIN/make_scenes" train 16 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar
-"$BIN/ccpack" tokenizer data --vocab-size 100 >tokenizer.txt 2>&1
-options="--data data --augment crop --loss clip --tau 0.1 --image-tower resnet10t --text-tower tiny --image-size 8 --stem small
+scene_words words.txt
+"$BIN/ccpack" tokenizer -q data --tokenizer words.txt
+options="--data data --augment crop --loss clip --tau 0.1 --image-tower tiny --text-tower tiny --image-size 8 --stem small
     --max-tokens 8 --batch-size 8 --epochs 1 --lr 0.001 --threads 1 --loader-threads 1"
 train() { # train NAME OPTION...
     name=$1
@@ -33,7 +34,8 @@ paste <(losses group) <(losses group-micro) |
 expect 0 "$BIN/ccstream-eval" retrieval group --data data
 expect 0 "$BIN/ccstream-export" group --format safetensors -o export
 has export/config.json '"norm":"group"'
-expect 69 "$BIN/ccstream-export" none --format timm -o timm
+train resnet --image-tower resnet10t --norm-layer none --steps 1
+expect 69 "$BIN/ccstream-export" resnet --format timm -o timm
 has err.txt "trained with --norm-layer none"
 train again --init group --steps 1
 has again/config.json '"norm-layer":"group"'
