@@ -3,8 +3,8 @@
 # metrics are those of an uninterrupted run. CTest runs a few interruptions. By hand, in an empty folder,
 # the script runs more of them at other moments:
 #
-#     BIN=.../bin TESTBIN=.../tests/bin tests/e2e/test_interruptions.sh [COUNT] [SEED]
-set -eu
+#     BIN=.../bin TESTBIN=.../tests/bin SRC=... tests/e2e/test_interruptions.sh [COUNT] [SEED]
+. "$SRC/tests/support/cli.sh"
 wanted=${1:-3}
 seed=${2:-1}
 RANDOM=$seed
@@ -18,10 +18,10 @@ done=0
 "$TESTBIN/make_scenes" train 96 3 32 train.tar
 rm -rf data whole
 "$BIN/ccpack" -q -o data train.tar
-"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
-options="--data data --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12
-    --batch-size 16 --epochs 3 --lr 0.001 --tau 0.05 --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 1
-    --checkpoint-every 3"
+scene_words words.txt
+small_model model.json
+options="--data data --model model.json --tokenizer words.txt --batch-size 16 --epochs 12 --lr 0.001 --tau 0.05
+    --zeta-freeze-epochs 1 --zeta-lr 0.0001 --seed 7 --threads 1 --checkpoint-every 3"
 
 steps_of() { # a run's step lines without what depends on time
     grep -Ev '"(state|stages)":' "$1/metrics.jsonl" | sed 's/,"pairs_per_s":.*//'
@@ -38,7 +38,7 @@ steps_of whole >whole.steps
 interrupt() {
     local signal=$1 pid ms
     shift
-    setsid "$BIN/ccstream-train" -q "$@" 2>err.txt &
+    setsid env -u CCSTREAM_REPORT "$BIN/ccstream-train" -q "$@" 2>err.txt &
     pid=$!
     ms=$(((RANDOM * 32768 + RANDOM) % whole_ms))
     sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
