@@ -85,11 +85,13 @@ expect 0 "$BIN/ccstream-eval" embed run --prompts prompts.txt -o x -t 1
 
 # ---- a packed dataset is a set; groups and names choose
 cp -r pets sets/packed
-expect 0 "$BIN/ccstream-eval" suite run --sets sets -o chosen --only packed,vtab/pets -t 1 --json
-lines chosen/eval_results.jsonl 2
 expect 0 "$BIN/ccstream-eval" suite run --sets sets -o groups --group retrieval -q -t 1
 lines groups/eval_results.jsonl 2
 [ ! -s out.txt ] && [ ! -s err.txt ] || fail "--quiet prints"
+without_figures
+expect 0 "$BIN/ccstream-eval" suite run --sets sets -o chosen --only packed,vtab/pets -t 1 --json
+lines chosen/eval_results.jsonl 2
+has err.txt 'matplotlib is not installed'
 rm -r sets/packed
 expect_message 64 'no such set' "$BIN/ccstream-eval" suite run --sets sets -o x --only nosuch
 expect_message 64 'expected one of imagenet' "$BIN/ccstream-eval" suite run --sets sets -o x --group nosuch

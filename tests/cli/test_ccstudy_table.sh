@@ -9,13 +9,15 @@ python=$(sed -n '1s/^#!//p' "$BIN/ccstudy")
 "$BIN/ccpack" -q -o train train.tar
 "$BIN/ccpack" -q -o held-out val.tar
 "$BIN/ccpack" tokenizer -q train --vocab-size 200
+small_model model.json
+scene_words words.txt
 cat >spec.toml <<'END'
 title = "tiny"
 data = ["train"]
 val = "val"
 metric = "mean_r10"
 seeds = [3, 4]
-options = ["--preset", "cpu-demo", "--image-tower", "tiny", "--epochs", 2, "--batch-size", 16, "--image-size", 16]
+options = ["--preset", "cpu-demo", "--model", "model.json", "--tokenizer", "words.txt", "--epochs", 2, "--batch-size", 16]
 baseline = "CLIP"
 [tests]
 R10 = { run = "retrieval", data = "val", metric = "mean_r10" }
@@ -100,6 +102,8 @@ END
 "$python" check_group.py || fail "numbers of ccstream-report --group: $(cat group.txt)"
 one=${runs%% *}
 expect_message 64 "the same settings and the same seed" "$BIN/ccstream-report" --group "$one" "$one/"
+find out -name '*.svg' -size +4k | grep -q . || ! "$python" -c 'import matplotlib' 2>/dev/null || fail "figures of the table as files"
+without_figures
 find out/runs -name 'step-*' | xargs ls -l --time-style=full-iso >before.txt
 expect 0 "$BIN/ccstudy" table spec.toml -o out --set val=held-out --jobs 2 -q
 find out/runs -name 'step-*' | xargs ls -l --time-style=full-iso | cmp - before.txt || fail "a finished run was repeated"

@@ -51,6 +51,11 @@ scene_folders() { # scene_folders TAR FOLDER CLASS [END]: make_scenes' images (E
         END { for (class in files) print "mkdir -p " folder "/" class " && mv" files[class] " " folder "/" class }' scenes/*.txt | sh -e
     rm -r scenes
 }
+without_figures() { # without_figures: from here on no matplotlib is installed, whose import takes most of the time of a short study
+    mkdir without
+    echo 'raise ModuleNotFoundError("no matplotlib", name="matplotlib")' >without/matplotlib.py
+    export PYTHONPATH="$PWD/without${PYTHONPATH:+:$PYTHONPATH}"
+}
 interrupted() { # interrupted RUN STEP PARTS: PARTS is what RUN was when killed after its checkpoint of STEP
     mkdir -p "$3/checkpoints"
     cp "$1/config.json" "$1/metrics.jsonl" "$3/"
