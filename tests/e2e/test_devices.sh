@@ -5,14 +5,15 @@
 
 "$TESTBIN/make_scenes" train 24 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar
-"$BIN/ccpack" tokenizer data --vocab-size 100 >/dev/null
+scene_words words.txt
+"$BIN/ccpack" tokenizer -q data --tokenizer words.txt
+small_model model.json
 train() { # train CODE NAME OPTION...
     code=$1
     name=$2
     shift 2
     expect "$code" "$BIN/ccstream-train" --data data --augment crop --loss clip --tau 0.1 \
-        --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12 \
-        --batch-size 8 --steps 1 --threads 1 --out "$name" "$@"
+        --model model.json --tokenizer words.txt --batch-size 8 --steps 1 --threads 1 --out "$name" "$@"
 }
 
 expect 0 "$BIN/ccstream-train" --list-devices

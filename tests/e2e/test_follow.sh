@@ -5,9 +5,10 @@
 
 "$TESTBIN/make_scenes" train 64 3 32 train.tar
 "$BIN/ccpack" -q -o data train.tar
-"$BIN/ccpack" tokenizer -q data --vocab-size 100
-train="$BIN/ccstream-train -q --data data --val data --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12
-    --batch-size 16 --epochs 2 --zeta-freeze-epochs 1 --threads 1 --checkpoint-every 5 --keep-checkpoints 2 --seed 2"
+scene_words words.txt
+small_model model.json
+train="$BIN/ccstream-train -q --data data --val data --model model.json --tokenizer words.txt --batch-size 16
+    --epochs 2 --zeta-freeze-epochs 1 --threads 1 --checkpoint-every 5 --keep-checkpoints 2 --seed 2"
 report="$BIN/ccstream-report"
 expect 0 $train --out run
 steps() { sed 's/{"step": \([0-9]*\),.*/\1/' "$1" | paste -s -d ' '; }
