@@ -21,7 +21,7 @@ import time
 
 TIMEOUT, STEPS = 12, 5
 OPTIONS = (
-    "-q --data data --image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 8 --batch-size 12 --micro-batch 1"
+    "-q --data data --model model.json --tokenizer words.txt --batch-size 12 --micro-batch 1"
     f" --steps {STEPS} --checkpoint-every 1 --val data --threads 1 --loader-threads 1"
 ).split()
 
@@ -174,7 +174,9 @@ def main():
         os.chdir(folder)
         subprocess.run([os.path.join(TESTBIN, "make_scenes"), "train", "24", "3", "32", "train.tar"], check=True)
         subprocess.run([os.path.join(BIN, "ccpack"), "-q", "-o", "data", "train.tar"], check=True)
-        subprocess.run([os.path.join(BIN, "ccpack"), "tokenizer", "data", "--vocab-size", "100"], check=True, capture_output=True)
+        shared = os.path.join(os.path.dirname(os.path.realpath(__file__)), "../support/cli.sh")
+        subprocess.run(["bash", "-c", '. "$1"; small_model model.json; scene_words words.txt', "-", shared], check=True,
+                       env=dict(os.environ, SRC=os.path.join(os.path.dirname(shared), "../..")))
         pace, words, number = Pace(), collections.Counter(), 0
         while sum(words.values()) - words["ended before"] < losses:
             number += 1
