@@ -7,6 +7,7 @@ command -v python3 >/dev/null || { echo "skipped: python3 is not installed"; exi
 for part in 0 1 2 3 4; do
     "$TESTBIN/make_scenes" train $((20 + part)) $((part + 3)) 16 $part.tar
 done
+small_model model.json
 python3 - <<'PYTHON' || fail "an answer is not what the run was delivered"
 import array, json, os, random, shutil, struct, subprocess, sys
 BIN = os.environ["BIN"]
@@ -41,9 +42,9 @@ def history(seed):
     before = array.array("Q")
     parts = 1
     changed = False
-    words = ["-q", "--data", data, "--out", run, "--task", "two-views", "--loss", "simclr", "--image-tower", "tiny",
-             "--image-size", 8, "--stem", "small", "--batch-size", batch, "--epochs", 40, "--optimizer", "sgdm", "--seed",
-             seed, "--threads", 1, "--loader-threads", 1, "--checkpoint-every", 1, "--keep-checkpoints", 40]
+    words = ["-q", "--data", data, "--out", run, "--task", "two-views", "--loss", "simclr", "--model",
+             "model.json", "--embed-dim", 16, "--hidden-dim", 16, "--batch-size", batch, "--epochs", 40, "--optimizer", "sgdm", "--seed",
+             seed, "--device", "cpu-ref", "--threads", 1, "--loader-threads", 1, "--checkpoint-every", 1, "--keep-checkpoints", 40]
     begin = 0
     for launch in range(5):
         ids = live(data)
