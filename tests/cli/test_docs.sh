@@ -49,10 +49,7 @@ by_class more/00000.tar topics-test-folders captions
 mkdir roberta-base
 cp "$SRC/tests/golden/tokenizer/byte_bpe.json" roberta-base/tokenizer.json
 mkdir few # 2 epochs and small towers: the pages' commands are for a person with minutes
-cat >few/model.json <<'JSON'
-{"embed_dim": 24, "vision_cfg": {"image_size": 32, "patch_size": 8, "layers": 2, "width": 32, "head_width": 16},
- "text_cfg": {"context_length": 20, "vocab_size": 300, "width": 32, "heads": 2, "layers": 2}}
-JSON
+small_model few/model.json
 cat >few/ccstream-train <<SCRIPT
 #!/bin/sh
 case "\$*" in
