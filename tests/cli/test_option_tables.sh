@@ -7,8 +7,10 @@ records=$SRC/tools/cli/help_records.awk
 rates='(bytes|pairs|images|requests|objects?|rows|lines|steps|once|one) an? (second|sample|image|line|row|host|epoch|rank|machine)'
 homely="at a server|of (its|their) own|whatever|however (small|large|many)|beside|by hand|own pairs?|wrong pairs?|state of samples|step size|made if missing"
 odd="(^|[^a-z])(anew|go(es)? by|greatest|pictures?|$rates|$homely)([^a-z]|$)|in the place of|to the bit|but for (last|round)"
-lint() { # lint HELP: prints what is wrong; 0 if anything is
-    awk -f "$records" "$1" >records.txt
+lint() { # lint HELP...: prints what is wrong; 0 if anything is
+    for help; do
+        awk -f "$records" "$help"
+    done >records.txt
     {
         awk -F '\t' '$1 ~ /^(option|entry|text|name)$/ { print $3 }' records.txt |
             grep -E "$odd|(^|[^t] )least( [^r]|[^a-z ]|$)" || true
@@ -18,22 +20,27 @@ lint() { # lint HELP: prints what is wrong; 0 if anything is
     cat lint.txt
     [ -s lint.txt ]
 }
+mkdir helps # of every command, which are searched for words and long lines at the end
+text_of() { # text_of FILE: in $text, after a line break
+    IFS= read -r -d '' text <"$1" || true
+    text=$'\n'$text
+}
 check() { # check PROGRAM [SUBCOMMAND]
-    "$@" --help >help.txt 2>err.txt || { cat err.txt; fail "$* --help gave $?"; }
+    help="helps/${*##*/}"
+    "$@" --help >"$help" 2>err.txt || { cat err.txt; fail "$* --help gave $?"; }
     [ ! -s err.txt ] || { cat err.txt; fail "$* --help writes to stderr"; }
-    long=$(awk 'length($0) > 100' help.txt)
-    [ -z "$long" ] || fail "$* --help has a line beyond 100 columns: $long"
-    found=$(lint help.txt) && fail "$* --help: words: $found"
-    grep -q '^usage: ' help.txt || fail "$* --help shows no usage"
-    [ $# -gt 1 ] || grep -q '^Examples:' help.txt || fail "$* --help shows no example"
-    if grep -q ' COMMAND ' help.txt; then
+    text_of "$help"
+    [[ $text == *$'\nusage: '* ]] || fail "$* --help shows no usage"
+    [ $# -gt 1 ] || [[ $text == *$'\nExamples:'* ]] || fail "$* --help shows no example"
+    if [[ $text == *' COMMAND '* ]]; then
         return
     fi
-    grep -q -- '--help' help.txt || fail "$* --help does not name itself"
+    [[ $text == *--help* ]] || fail "$* --help does not name itself"
     code=0
     "$@" --no-such-option-here >out.txt 2>err.txt || code=$?
     [ "$code" = 64 ] || { cat err.txt; fail "$*: an unknown option gave $code, not 64"; }
-    grep -q -- "'--no-such-option-here'" err.txt || fail "$*: the message does not name the option"
+    text_of err.txt
+    [[ $text == *"'--no-such-option-here'"* ]] || fail "$*: the message does not name the option"
     [ ! -s out.txt ] || fail "$*: a usage error writes to stdout"
 }
 
@@ -56,7 +63,6 @@ for program in "$BIN"/cc*; do
         { cat out.txt; fail "$name --version"; }
     check "$program"
     # The subcommands that --help lists, or that its usage lines name.
-    cp help.txt main-help.txt
     for command in $(awk -v name="$name" '
             /^Commands:/ { list = 1; next }
             list && /^$/ { list = 0 }
@@ -64,7 +70,7 @@ for program in "$BIN"/cc*; do
             ($1 == name || $1 == "usage:") {
                 word = $1 == "usage:" ? $3 : $2
                 if (word ~ /^[a-z]+$/) { print word }
-            }' main-help.txt | sort -u); do
+            }' "helps/$name" | sort -u); do
         [[ ! $command =~ ^(suite|debias)$ ]] || [ -x "$BIN/ccstudy" ] || continue # they start ccstudy
         check "$program" "$command"
     done
@@ -75,18 +81,26 @@ done
 train=$BIN/ccstream-train
 "$train" --help >help.txt
 "$train" --help all >all.txt
-found=$(lint all.txt) && fail "--help all: words: $found"
+text_of all.txt
+all=$text
 grep -q -- '--bias0' help.txt && fail "--help has the options of losses"
 grep -q -- '--help LOSS: .*; --help all' <(tr -s ' \n' ' ' <help.txt) || fail "--help does not name the others"
 for loss in $(sed -n '/^Losses:/,/^$/s/^  \([a-z][a-z0-9-]*\) .*/\1/p' help.txt); do
-    "$train" --help "$loss" >one.txt 2>err.txt && [ ! -s err.txt ] || fail "--help $loss"
-    grep -q "^ccstream-train --loss $loss" one.txt || fail "--help $loss does not name it"
-    [ -z "$(awk 'length($0) > 100' one.txt)" ] || fail "--help $loss has a line beyond 100 columns"
-    found=$(lint one.txt) && fail "--help $loss: words: $found"
-    for option in $(grep -oE '^      --[a-z0-9-]+' one.txt); do
-        grep -q -- "$option " all.txt || fail "--help all lacks $option of $loss"
+    "$train" --help "$loss" >"helps/$loss" 2>err.txt && [ ! -s err.txt ] || fail "--help $loss"
+    text_of "helps/$loss"
+    [[ $text == *$'\n'"ccstream-train --loss $loss"* ]] || fail "--help $loss does not name it"
+    for option in $(grep -oE '^      --[a-z0-9-]+' "helps/$loss"); do
+        [[ $all == *"$option "* ]] || fail "--help all lacks $option of $loss"
     done
 done
+long=$(awk 'length($0) > 100 { print FILENAME ": " $0 }' helps/*)
+[ -z "$long" ] || fail "lines beyond 100 columns: $long"
+if lint helps/* all.txt >found.txt; then
+    for help in helps/* all.txt; do
+        lint "$help" >found.txt && echo "$help: $(cat found.txt)"
+    done
+    fail "words in --help"
+fi
 "$train" --help siglip | grep -q -- '--bias0 .*default -10' || fail "siglip: no --bias0"
 "$train" -h isogclr | grep -q -- '--tau-max .*default 0.05' || fail "isogclr: --tau-max is not its own"
 "$train" --help isogclr | grep -q -- '--bias0' && fail "isogclr does not read --bias0"
