@@ -3,6 +3,7 @@
 # dataset or a run. --force replaces files, but never those of datasets and runs. A command that fails makes no
 # folder, and one that succeeds makes those above its output.
 . "$SRC/tests/support/cli.sh"
+export OMP_NUM_THREADS=1 # of ccdump why and ccstream-eval, for a few samples
 
 "$TESTBIN/make_scenes" train 24 1 24 train.tar >/dev/null
 "$BIN/ccpack" -q -o d train.tar
