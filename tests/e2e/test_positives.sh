@@ -6,10 +6,13 @@
 "$TESTBIN/make_scenes" train 32 3 32 one.tar
 mkdir all
 tar -xf one.tar -C all
-for text in all/*.txt; do # three captions an image
-    sed 's/^/again: /' "$text" >"${text%.txt}.1.txt"
-    sed 's/^/and once more: /' "$text" >"${text%.txt}.2.txt"
-done
+awk '{ # three captions an image
+    name = substr(FILENAME, 1, length(FILENAME) - 4)
+    printf "again: %s", $0 >(name ".1.txt")
+    printf "and once more: %s", $0 >(name ".2.txt")
+    close(name ".1.txt")
+    close(name ".2.txt")
+}' all/*.txt
 (cd all && tar -cf ../train.tar --sort=name *)
 "$BIN/ccpack" -q -o data train.tar
 "$BIN/ccdump" info data --json >info.json

@@ -22,8 +22,9 @@ labelled() { # labelled COUNT SEED NAME
 labelled 256 3 train
 labelled 128 5 test
 
-options="--data train --task two-views --image-tower tiny --image-size 16 --embed-dim 32 --hidden-dim 64
-    --batch-size 64 --threads 1"
+labelled 64 7 few
+model="--task two-views --image-tower tiny --image-size 16 --embed-dim 32 --hidden-dim 64 --threads 1"
+options="--data few --batch-size 16 $model"
 
 train() { # train NAME OPTION...: one epoch, which keeps its checkpoint after two of four steps
     name=$1
@@ -37,12 +38,12 @@ for loss in simclr dcl hcl rince sogclr isogclr emc2; do
         fail "$loss: metrics are not numbers"
     fi
     "$BIN/ccdump" state $loss-whole --json >state.json
-    grep -q '"visits":{"ids":256,"visited":256,"min":1,' state.json || fail "$loss: $(cat state.json)"
+    grep -q '"visits":{"ids":64,"visited":64,"min":1,' state.json || fail "$loss: $(cat state.json)"
     rm -r $loss-whole-parts
 done
-"$BIN/ccdump" state emc2-whole --json | grep -q '"image.chain_id":{"ids":256,"visited":256,' || fail "no chains of emc2"
+"$BIN/ccdump" state emc2-whole --json | grep -q '"image.chain_id":{"ids":64,"visited":64,' || fail "no chains of emc2"
 
-# Micro-batches (12 does not divide 64: the last part is smaller) and bf16 resume to the same bytes too; one
+# Micro-batches (12 does not divide 16: the last part is smaller) and bf16 resume to the same bytes too; one
 # micro-batch equals the batch.
 losses() {
     grep '"loss":' "$1/metrics.jsonl" | sed 's/.*"loss":\([^,]*\),.*/\1/'
@@ -66,7 +67,7 @@ expect 0 "$BIN/ccstream-train" -q --resume drawn --epochs 2
 ! cmp -s fixed/last drawn/last || fail "--fixed-views changes nothing"
 expect 64 "$BIN/ccstream-train" -q --resume fixed --fixed-views off
 has err.txt '--fixed-views cannot be changed by --resume: earlier steps used other views'
-train one --loss sogclr --micro-batch 64
+train one --loss sogclr --micro-batch 16
 cmp one/last sogclr-whole/last || fail "one micro-batch is not the batch"
 code=0
 "$BIN/ccstream-train" -q $options --epochs 1 --lr 0.001 --loss simclr --precision bf16 --out fast 2>err.txt || code=$?
@@ -84,7 +85,7 @@ fi
 # same class more often than by chance (33 %). Under sanitizers there is time for one epoch.
 epochs=12
 [ -z "${CCS_SANITIZE:-}" ] || epochs=1
-"$BIN/ccstream-train" -q $options --epochs $epochs --lr 0.002 --tau 0.2 --loss simclr --out trained
+"$BIN/ccstream-train" -q --data train --batch-size 64 $model --epochs $epochs --lr 0.002 --tau 0.2 --loss simclr --out trained
 "$BIN/ccstream-eval" knn trained --train train --data test --neighbours 20 --json -q --threads 1 >knn.json
 "$BIN/ccstream-eval" linear trained --train train --data test --json -q --threads 1 >linear.json
 if [ $epochs -gt 1 ]; then
@@ -112,7 +113,7 @@ awk -v a="$(number top1 mean.json)" -v b="$(number top1 few.json)" 'BEGIN { exit
 resnet_options=$options
 echo '{"embed_dim":24,"vision_cfg":{"image_size":16,"layers":2,"width":64,"patch_size":4},
     "text_cfg":{"context_length":8,"vocab_size":64,"width":64,"heads":1,"layers":1}}' >vit.json
-options="--data train --task two-views --model vit.json --embed-dim 32 --hidden-dim 64 --batch-size 64 --threads 1"
+options="--data few --batch-size 16 --task two-views --model vit.json --embed-dim 32 --hidden-dim 64 --threads 1"
 train vit --loss emc2 --micro-batch 12
 resumes vit 2
 expect 0 "$BIN/ccstream-train" -q --init vit --data train --loss sogclr --batch-size 32 --steps 2 --grad-checkpoint --out after
@@ -139,14 +140,14 @@ refused() { # refused WORDS COMMAND...
 train="$BIN/ccstream-train -q"
 refused 'needs image-text pairs' $train $options --loss nuclr --out refused
 refused 'has no captions; --task two-views trains on images alone' $train --data train --loss simclr --out refused --image-tower tiny --text-tower tiny --batch-size 32
-refused '--micro-batch 65 is larger than --batch-size 64' $train $options --loss simclr --micro-batch 65 --out refused
+refused '--micro-batch 17 is larger than --batch-size 16' $train $options --loss simclr --micro-batch 17 --out refused
 refused 'has no --variant code for two views' $train $options --loss sogclr --variant code --out refused
 refused '--val is for images with captions, not for --task two-views; --knn TRAIN:TEST evaluates features' $train $options --loss simclr --val test --out refused
 refused '--zeroshot is for images with captions' $train $options --loss simclr --zeroshot test --out refused
 refused '--projection-bias off is for images' $train $options --loss simclr --projection-bias off --out refused
 refused 'no tower for captions' "$BIN/ccstream-eval" retrieval trained --data test
 refused 'need a tokenizer' "$BIN/ccstream-eval" embed trained --data test --texts -o x
-"$BIN/ccstream-train" $options --loss simclr --micro-batch 16 --dry-run --out planned >plan.txt
+"$BIN/ccstream-train" --data train --batch-size 64 $model --loss simclr --micro-batch 16 --dry-run --out planned >plan.txt
 grep -q '^total ' plan.txt || fail "no memory plan: $(cat plan.txt)"
 for line in " 16           16" " 64           16" "256           16"; do
     grep -q "^ *$line " plan.txt || fail "no line '$line': $(cat plan.txt)"

@@ -8,12 +8,12 @@ captions() { # captions TAR SEED: 32 images with 1, 2, 3, 1, ... captions
     rm -rf all
     mkdir all
     tar -xf one.tar -C all
-    local n=0 text
-    for text in all/*.txt; do
-        [ $((n % 3)) -lt 1 ] || sed 's/^/again: /' "$text" >"${text%.txt}.1.txt"
-        [ $((n % 3)) -lt 2 ] || sed 's/^/and once more: /' "$text" >"${text%.txt}.2.txt"
-        n=$((n + 1))
-    done
+    awk '{
+        name = substr(FILENAME, 1, length(FILENAME) - 4)
+        if (n % 3 >= 1) { printf "again: %s", $0 >(name ".1.txt"); close(name ".1.txt") }
+        if (n % 3 >= 2) { printf "and once more: %s", $0 >(name ".2.txt"); close(name ".2.txt") }
+        n++
+    }' all/*.txt
     (cd all && tar -cf "../$1" --sort=name *)
 }
 captions more.tar 3
