@@ -67,7 +67,9 @@ classes=classes
 for set in imagenet200 cifar10; do
     tar xf "$data/zeroshot/$set.tar"
     $trip expected folders $set >expected.txt
-    both "$(wc -l <expected.txt)" --from folders $set
-    both "$(wc -l <expected.txt)" --from folders "$data/zeroshot/$set.tar"
+    for from in $set "$data/zeroshot/$set.tar"; do
+        [ -z "${CCS_SANITIZE:-}" ] || [[ $from = imagenet200 || $from = */cifar10.tar ]] || continue # each kind once
+        both "$(wc -l <expected.txt)" --from folders "$from"
+    done
 done
 echo passed

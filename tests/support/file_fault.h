@@ -21,11 +21,12 @@ enum file_fault {
     FILE_FAULT_READ, /* as ERROR, for calls that only read; nth counts those */
 };
 
-/* From one failing call to the next in a test that lets all fail in turn. The thread sanitizer
- * watches locks and memory that threads share, which neighbouring calls use alike; other builds
- * skip none. */
+/* From one failing call to the next in a test that lets all fail in turn. Sanitizers watch memory
+ * and locks, which neighbouring calls use alike; other builds skip none and compare all results. */
 #ifdef __SANITIZE_THREAD__
-enum { FILE_FAULT_STEP = 7 };
+enum { FILE_FAULT_STEP = 19 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { FILE_FAULT_STEP = 11 };
 #else
 enum { FILE_FAULT_STEP = 1 };
 #endif

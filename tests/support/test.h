@@ -78,6 +78,11 @@ uint64_t test_seed(void);
 /* Sanitizers this build runs under ("" = none): for cases whose cost must shrink there. */
 const char *test_sanitizer(void);
 
+/* `step` under sanitizers, else 1: from one to the next of cases that execute the same code with
+ * other values, such as flips and kills. Without sanitizers all run, and their results are
+ * compared. */
+uint32_t test_step(uint32_t step);
+
 /* Reads a whole file into fresh memory with one zero byte after it; free() is the caller's.
  * Fails the case when the file cannot be read. */
 uint8_t *test_read_file(const char *path, size_t *size_bytes);

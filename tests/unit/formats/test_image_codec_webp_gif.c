@@ -154,7 +154,8 @@ static void check_cuts(const struct golden *g) {
     struct image_decoder *d = make_decoder();
     struct image_decode_options check = {.check_only = true};
     size_t accepted = 0;
-    for (size_t n = 0; n < g->size_bytes; n++) {
+    for (size_t lost = 1; lost <= g->size_bytes; lost += test_step(4)) {
+        size_t n = g->size_bytes - lost;
         uint8_t *cut = malloc(n > 0 ? n : 1); /* its own block: reading past it is seen */
         assert_non_null(cut);
         memcpy(cut, g->data, n);

@@ -77,7 +77,7 @@ static void check_same_batches(const char *dir) {
         opt.max_tokens = max_tokens;
         hash_steps(without, dir, &opt);
         write_cache(dir, true, 0);
-        for (opt.threads = 1; opt.threads <= 4; opt.threads += 3) {
+        for (opt.threads = test_step(4); opt.threads <= 4; opt.threads += 3) {
             hash_steps(with, dir, &opt);
             assert_memory_equal(with, without, sizeof(with));
         }

@@ -409,7 +409,7 @@ TEST(labels_are_the_same_after_a_kill) {
     o.shard_samples = 1;
     assert_ok(pack_run(&o, &sum, &err), err);
     uint64_t calls = UINT64_MAX;
-    for (uint64_t nth = 0; nth < calls; nth += 3) {
+    for (uint64_t nth = 0; nth < calls; nth += 3 * test_step(5)) {
         struct file_system *fs = memory();
         struct file_system *faulty = NULL;
         assert_ok(file_fault_create(&faulty, fs, nth, FILE_FAULT_DEAD, &err), err);
