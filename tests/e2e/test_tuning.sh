@@ -13,47 +13,47 @@ EOF
 common="--data data --tokenizer data/tokenizer.model --batch-size 16 --epochs 1 --threads 1 --loader-threads 1 --lr 3e-3 --loss clip
     --temperature global --tau 0.07 --keep-checkpoints 9"
 clip="--model model.json --augment none"
-resnet="--image-tower tiny --text-tower tiny --image-size 16 --stem small --max-tokens 12 --augment none"
+resnet="--image-tower tiny --text-tower tiny --image-size 8 --stem small --max-tokens 12 --augment none"
 
 train() { # train OUT OPTIONS...
     local out=$1
     shift
     $last "$BIN/ccstream-train" -q $common --out "$out" "$@" 2>"$out.err" || fail "$out: $(cat "$out.err")"
 }
-# moved RUN: the names of tensors that differ between steps 1 and 3, and of all moments.
+# RUN.moved: the names of tensors that differ between steps 1 and 3, and of all moments.
 cat >moved.py <<'EOF'
 import json, struct, sys
 def read(path):
     data = open(path, "rb").read()
     size, = struct.unpack_from("<Q", data)
     header = json.loads(data[8:8 + size])
-    return {n: data[8 + size:][slice(*t["data_offsets"])] for n, t in header.items() if n != "__metadata__"}
-a, b = (read(f"{sys.argv[1]}/checkpoints/step-{n}.safetensors") for n in (1, 3))
-print(*sorted(n for n in a if not n.startswith(("state.", "tokenizer", "ema.", "ccstream.")) and (n.startswith(("adamw.", "sgdm.")) or a[n] != b[n])), sep="\n")
+    body = data[8 + size:]
+    return {n: body[slice(*t["data_offsets"])] for n, t in header.items() if n != "__metadata__"}
+for run in sys.argv[1:]:
+    a, b = (read(f"{run}/checkpoints/step-{n}.safetensors") for n in (1, 3))
+    names = sorted(n for n in a if not n.startswith(("state.", "tokenizer", "ema.", "ccstream."))
+                   and (n.startswith(("adamw.", "sgdm.")) or a[n] != b[n]))
+    print(*names, sep="\n", file=open(run + ".moved", "w"))
 EOF
-moved() { python3 moved.py "$1" >moved.txt; }
-only() { # only PATTERN WHAT: all moved tensors match
-    grep -vE "$1" moved.txt >others.txt && fail "$2: $(cat others.txt)"
+only() { # only RUN PATTERN WHAT: all its moved tensors match
+    grep -vE "$2" "$1.moved" >others.txt && fail "$3: $(cat others.txt)"
     return 0
 }
 
 # Locked groups keep their bytes and have no moments; all others move.
 train free $clip --checkpoint-every 1
-moved free
-has moved.txt visual.class_embedding
-has moved.txt token_embedding.weight
 train locked $clip --checkpoint-every 1 --lock-image 0 --lock-text 2
-moved locked
-only '^(adamw.[mv].)?(text_projection|ln_final|transformer.resblocks.1)' "locked weights moved"
-has moved.txt adamw.v.transformer.resblocks.1.ln_1.weight
-has moved.txt transformer.resblocks.1.ln_1.bias
 train frozen $resnet --checkpoint-every 1 --lock-image 1
-moved frozen
-only '^(adamw.[mv].)?(text|image_proj)' "a frozen resnet, or its statistics, moved"
-has moved.txt image_proj.weight
 train texts $resnet --checkpoint-every 1 --lock-text 1 --optimizer sgdm
-moved texts
-only '^(sgdm.m.)?(image|text_proj)' "a frozen text tower moved"
+python3 moved.py free locked frozen texts
+has free.moved visual.class_embedding
+has free.moved token_embedding.weight
+only locked '^(adamw.[mv].)?(text_projection|ln_final|transformer.resblocks.1)' "locked weights moved"
+has locked.moved adamw.v.transformer.resblocks.1.ln_1.weight
+has locked.moved transformer.resblocks.1.ln_1.bias
+only frozen '^(adamw.[mv].)?(text|image_proj)' "a frozen resnet, or its statistics, moved"
+has frozen.moved image_proj.weight
+only texts '^(sgdm.m.)?(image|text_proj)' "a frozen text tower moved"
 expect_message 64 "frozen completely" "$BIN/ccstream-train" $common $resnet --out no --lock-image 2
 expect_message 64 "4 groups, so that nothing" "$BIN/ccstream-train" $common $clip --out no --lock-image 4
 expect_message 64 "nothing to train" "$BIN/ccstream-train" $common $clip --out no --lock-image 0 --lock-text 0
@@ -77,7 +77,7 @@ cmp whole/last half/last || fail "a resumed run ends in other bytes"
 cat >check.py <<'EOF'
 import sys
 sys.argv[1:] = []
-text = open("moved.py").read().split("a, b =")[0]
+text = open("moved.py").read().split("for run")[0]
 exec(text)
 run, values, averages = (read(p) for p in ("whole/last", "values/model.safetensors", "averages/model.safetensors"))
 names = [n for n in run if n.startswith("ema.")]
