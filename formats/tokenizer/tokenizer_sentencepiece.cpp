@@ -157,9 +157,17 @@ class message_reader {
 class trie_walk {
   public:
     trie_walk(const uint8_t *units, uint32_t count)
-        : units_(count), below_(count, unknown), matches_(count, 0) {
+        : units_(count), first_(size_t{count} + 2), next_(count), below_(count, unknown),
+          matches_(count, 0) {
         for (uint32_t i = 0; i < count; i++) {
             units_[i] = load_u32(units + size_t{4} * i);
+            first_[size_t{base_of(i)} + 2]++;
+        }
+        for (size_t base = 2; base < first_.size(); base++) {
+            first_[base] += first_[base - 1];
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            next_[first_[size_t{base_of(i)} + 1]++] = i;
         }
     }
 
@@ -174,6 +182,11 @@ class trie_walk {
 
     static uint32_t offset(uint32_t u) {
         return (u >> 10) << ((u & (1u << 9)) >> 6);
+    }
+
+    /* The (index ^ offset) of the units that lead to unit i, if it is no leaf. */
+    uint32_t base_of(uint32_t i) const {
+        return i ^ (units_[i] & 0xFFu);
     }
 
     /* Sets the longest way and the most matches from unit i on. */
@@ -193,9 +206,9 @@ class trie_walk {
         uint8_t longest = 0;
         uint8_t most = 0;
         below_[i] = entered;
-        for (uint32_t label = 0; label < 256; label++) {
-            const uint32_t next = base ^ label;
-            if ((units_[next] & 0x800000FFu) != label) {
+        for (uint32_t k = first_[base]; k < first_[size_t{base} + 1]; k++) {
+            const uint32_t next = next_[k];
+            if (units_[next] >> 31) {
                 continue;
             }
             if (!visit(next, depth + 1, true)) {
@@ -210,6 +223,8 @@ class trie_walk {
     }
 
     std::vector<uint32_t> units_;
+    std::vector<uint32_t> first_; /* by base: the index in next_ of the first unit with it */
+    std::vector<uint32_t> next_;  /* units in the order of their bases */
     std::vector<uint8_t> below_;
     std::vector<uint8_t> matches_;
 };
