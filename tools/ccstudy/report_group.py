@@ -76,7 +76,7 @@ def _result(runs: list[RunLog]) -> dict[str, Any]:
     for name, group in zip(_row_names(groups, differ), groups):
         rows[name] = {"settings": {n: group[0].option(n) for n in differ}, "runs": [{
             "seed": _seed(r), "run": r.path, "steps": int(r.last_step), "finished": r.is_finished(),
-            "steps_per_epoch": r.steps_per_epoch(), "seconds": round(sum(r.series["seconds"].y), 1),
+            "steps_per_epoch": r.steps_per_epoch(), "seconds": round(sum(r.series["seconds"].y), 3),
             "tests": {LABELS[t]: r.last(t) for t in tests},
             "curves": {LABELS[t]: list(zip(r.series[t].x, r.series[t].y)) for t in tests},
             "losses": list(zip(*_thinned(r.series["loss"].x, r.series["loss"].y)))} for r in group]}

@@ -156,12 +156,12 @@ struct cli_arguments {
         given[CLI_MAX_OPTIONS]; /* by row, those of shared tables last: named on the command line */
 };
 
-/* Fills the fields of all options: defaults first, then the command line (argv[0] is skipped). Other
- * fields keep their values, so begin with a struct of zeros. --help and --version print to stdout
- * and return END. The table is checked first, so the first run finds a bad one. merged: the words
- * come from several sources, and of a repeated option the last counts; else a repeated option is
- * USAGE unless it is a list, and secrets in locations are hidden from ps. Returns OK, END, USAGE,
- * NOMEM or INVALID (the table is wrong). Except for OK nothing is left to free. */
+/* Fills the fields of all options: defaults first, then the command line (argv[0] is skipped).
+ * Other fields keep their values, so begin with a struct of zeros. --help and --version print to
+ * stdout and return END. The table is checked first, so the first run finds a bad one. merged: the
+ * words come from several sources, and of a repeated option the last counts; else a repeated option
+ * is USAGE unless it is a list, and secrets in locations are hidden from ps. Returns OK, END,
+ * USAGE, NOMEM or INVALID (the table is wrong). Except for OK nothing is left to free. */
 enum status cli_parse_words(const struct cli_program *p,
                             void *options,
                             struct cli_arguments *args,
