@@ -154,7 +154,7 @@ has err.txt ", which the cache does not have), "
 has err.txt "attempts"
 
 # A server without ranges is given up at once, with what to do.
-(cd www && exec python3 -m http.server --bind 127.0.0.1 0 >../plain.txt 2>&1) &
+(cd www && exec python3 -u -m http.server --bind 127.0.0.1 0 >../plain.txt 2>&1) &
 plain=$!
 trap 'kill $plain; [ -z "${SERVER_PID:-}" ] || kill "$SERVER_PID" 2>/dev/null || true' EXIT
 until port=$(sed -n 's/.* port \([0-9]*\).*/\1/p' plain.txt) && [ -n "$port" ]; do sleep 0.1; done

@@ -61,7 +61,7 @@ struct emulation_stream_head {
                    const void *cookie,
                    size_t size_bytes,
                    size_t took_ns);
-    bool (*is_recorded)(const struct emulation_stream *stream);
+    bool (*is_captured)(const struct emulation_stream *stream);
 };
 
 void emulation_late(bool late);

@@ -26,7 +26,7 @@ struct emulation_stream {
 };
 
 struct emulation_event {
-    struct emulation_stream *stream; /* NULL: not captured */
+    struct emulation_stream *stream; /* NULL: not recorded */
     uint64_t place;                  /* tasks of the stream before it */
     double at_ns;
 };
@@ -66,7 +66,7 @@ void emulation_apart(bool apart) {
     is_apart = apart;
 }
 
-static bool is_recorded(const struct emulation_stream *stream) {
+static bool is_captured(const struct emulation_stream *stream) {
     return capture != NULL && stream == captured;
 }
 
@@ -78,7 +78,7 @@ bool emulation_spoils(void) {
 
 bool emulation_is_deferred(const struct emulation_stream *stream) {
     const bool late = is_late && !(is_apart && stream != NULL && !stream->is_first);
-    return !is_running && (late || is_recorded(stream));
+    return !is_running && (late || is_captured(stream));
 }
 
 static struct item *item_of(void (*run)(void *), void (*drop)(void *), void *cookie) {
@@ -103,7 +103,7 @@ void emulation_note(struct emulation_stream *stream,
                     void *cookie,
                     size_t took_ns) {
     struct item *i = item_of(run, drop, cookie);
-    if (is_recorded(stream)) {
+    if (is_captured(stream)) {
         *capture->end = i;
         capture->end = &i->next;
         capture->count++;
@@ -201,7 +201,7 @@ cudaError_t cudaMemcpyAsync(void *out,
                             enum cudaMemcpyKind kind,
                             cudaStream_t stream) {
     const bool pinned = emulation_is_pinned(kind == cudaMemcpyHostToDevice ? in : out);
-    if (!pinned && is_recorded(stream)) {
+    if (!pinned && is_captured(stream)) {
         return cudaErrorStreamCaptureUnsupported;
     }
     transfer(stream, (struct transfer){.out = out, .in = in, .size_bytes = size_bytes});
@@ -220,7 +220,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
         return cudaErrorMemoryAllocation;
     }
     (*out)->head =
-        (struct emulation_stream_head){.submit = emulation_do, .is_recorded = is_recorded};
+        (struct emulation_stream_head){.submit = emulation_do, .is_captured = is_captured};
     (*out)->is_first = streams == NULL;
     (*out)->next = streams;
     streams = *out;
@@ -228,7 +228,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    if (is_recorded(stream)) {
+    if (is_captured(stream)) {
         (void)emulation_spoils();
         return cudaErrorStreamCaptureUnsupported;
     }

@@ -168,7 +168,7 @@ static int submit(struct nccl_comm *c,
     if (!c->is_member || (request.kind == GATHER) != (request.type == NCCL_UINT8)) {
         return INVALID_USAGE;
     }
-    if (head->is_recorded(stream)) {
+    if (head->is_captured(stream)) {
         stop(c, "a collective is captured, by a rank that records alone");
     }
     head->submit(stream, run, &t, sizeof t, EMULATION_KERNEL_NS);
